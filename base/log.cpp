@@ -1,0 +1,67 @@
+#include "base/log.h"
+
+#include <array>
+#include <cstdlib>
+#include <mutex>
+#include <set>
+#include <string>
+
+#include <spdlog/sinks/stdout_sinks.h>
+#include <spdlog/spdlog.h>
+
+namespace saccade::log {
+namespace {
+
+constexpr std::array<std::string_view, 5> kTopicNames = {"plan", "cache", "tune", "compile", "stats"};
+
+struct Settings {
+  std::array<bool, kTopicNames.size()> topic{};
+  bool warnings = true;
+};
+
+/// SACCADE_LOG is a comma-separated list of topics, or "all", or "off".
+Settings read_settings() {
+  Settings settings;
+  const char* text = std::getenv("SACCADE_LOG");
+  std::string_view rest = text == nullptr ? "" : text;
+  while (!rest.empty()) {
+    const auto comma = rest.find(',');
+    const std::string_view word = rest.substr(0, comma);
+    if (word == "off") settings.warnings = false;
+    for (std::size_t i = 0; i < kTopicNames.size(); ++i)
+      if (word == "all" || word == kTopicNames[i]) settings.topic[i] = true;
+    rest = comma == std::string_view::npos ? "" : rest.substr(comma + 1);
+  }
+  return settings;
+}
+
+const Settings& settings() {
+  static const Settings instance = read_settings();
+  return instance;
+}
+
+spdlog::logger& logger() {
+  // Not registered with spdlog's global registry: the host program may use spdlog itself.
+  static spdlog::logger instance("saccade", std::make_shared<spdlog::sinks::stderr_sink_mt>());
+  static std::once_flag once;
+  std::call_once(once, [] { instance.set_pattern("saccade: %v"); });
+  return instance;
+}
+
+}  // namespace
+
+bool enabled(Topic topic) { return settings().topic[static_cast<std::size_t>(topic)]; }
+
+void info(Topic topic, std::string_view message) {
+  if (enabled(topic)) logger().info("{}: {}", kTopicNames[static_cast<std::size_t>(topic)], message);
+}
+
+void warn_once(std::string_view message) {
+  static std::mutex mutex;
+  static std::set<std::string, std::less<>> seen;
+  if (!settings().warnings) return;
+  const std::lock_guard lock(mutex);
+  if (seen.emplace(message).second) logger().warn("warning: {}", message);
+}
+
+}  // namespace saccade::log

@@ -1,0 +1,36 @@
+// Shape: the run-time sizes of a call, as far as planning looks at them.
+#pragma once
+
+#include <cstdint>
+
+#include "base/status.h"
+#include "generator/expr/program.h"
+#include "generator/problem.h"
+
+namespace saccade {
+
+struct Shape {
+  std::int64_t batch = 1;
+  std::int64_t heads_q = 1;
+  std::int64_t heads_kv = 1;
+  std::int64_t seqlen_q = 0;   ///< varlen: the longest sequence
+  std::int64_t seqlen_kv = 0;  ///< varlen: the longest sequence
+  std::int64_t total_q = 0;    ///< varlen: rows of q; dense: 0
+  std::int64_t total_kv = 0;   ///< varlen: rows of k and v; dense: 0
+  int alignment = 16;          ///< bytes (2, 4, 8 or 16) that divide every pointer and every batch, head and row stride of q, k, v, o
+
+  bool operator==(const Shape&) const = default;
+};
+
+/// Negative sizes, heads_q % heads_kv != 0, alignment not one of 1, 2, 4, 8, 16: errors that say what would work.
+Status validate(const Shape& shape, const Problem& problem);
+
+/// The share of (q, kv) pairs in tiles that are not empty, and in tiles that need masking, for tiles of tile_m x tile_n.
+/// Sampled deterministically; tables without data count as unknown (mixed). Sizes of varlen problems are means.
+struct MaskDensity {
+  double computed = 1;  ///< of all pairs: those in mixed or full tiles
+  double mixed = 0;     ///< of all pairs: those in mixed tiles
+};
+MaskDensity mask_density(const Problem& problem, const Shape& shape, const expr::Bindings& bindings, int tile_m, int tile_n);
+
+}  // namespace saccade
