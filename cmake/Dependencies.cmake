@@ -1,0 +1,28 @@
+# Third-party libraries, all from the distribution's packages.
+find_package(Threads REQUIRED)
+find_package(OpenMP REQUIRED COMPONENTS CXX)
+find_package(nlohmann_json 3.11 REQUIRED)
+find_package(fmt REQUIRED)
+find_package(spdlog REQUIRED)
+find_package(PkgConfig REQUIRED)
+
+# saccade_find(NAME FILE HEADER): an imported target `third_party::NAME` for a C library, static when asked for.
+function(saccade_find name file header)
+  if(SACCADE_STATIC_DEPENDENCIES)
+    find_library(SACCADE_${name}_LIBRARY lib${file}.a REQUIRED)
+  else()
+    find_library(SACCADE_${name}_LIBRARY ${file} REQUIRED)
+  endif()
+  find_path(SACCADE_${name}_INCLUDE ${header} REQUIRED)
+  add_library(third_party::${name} UNKNOWN IMPORTED GLOBAL)
+  set_target_properties(third_party::${name} PROPERTIES
+    IMPORTED_LOCATION ${SACCADE_${name}_LIBRARY}
+    INTERFACE_INCLUDE_DIRECTORIES ${SACCADE_${name}_INCLUDE})
+endfunction()
+saccade_find(sqlite3 sqlite3 sqlite3.h)
+saccade_find(zstd zstd zstd.h)
+saccade_find(sodium sodium sodium.h)
+
+# fmt and spdlog come header-only: Debian has no static archives of them, and the portable build must carry no .so.
+add_library(third_party_text INTERFACE)
+target_link_libraries(third_party_text INTERFACE fmt::fmt-header-only nlohmann_json::nlohmann_json)

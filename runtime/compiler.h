@@ -1,0 +1,48 @@
+// Compilers: emitted source in, binary out. NVRTC for CUDA, Clang for CPUs. No policy, no cache.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "generator/family.h"
+#include "generator/target.h"
+
+namespace saccade {
+
+struct CompiledBinary {
+  std::string code;  ///< cubin (CUDA) or relocatable ELF object (CPU)
+  std::string log;   ///< the compiler's own words (ptxas -v for CUDA)
+  double compile_ms = 0;
+  int registers = 0;            ///< CUDA: the largest of its kernels
+  std::int64_t spill_bytes = 0; ///< CUDA: stores + loads
+  std::int64_t stack_bytes = 0; ///< CUDA: local memory frame
+  std::int64_t static_shared_bytes = 0;
+};
+
+class Compiler {
+ public:
+  virtual ~Compiler() = default;
+  /// Everything about the compiler that may change code: product, version, build. Goes into the binary key.
+  virtual std::string identity() const = 0;
+  /// The ordered options used for a target. Go into the binary key; hold no absolute path.
+  virtual std::vector<std::string> options(const Target& target) const = 0;
+  /// Headers are resolved from `embedded_templates()` alone. On failure the message carries the log.
+  virtual Expected<CompiledBinary> compile(const std::string& source, const Target& target) const = 0;
+};
+
+/// NVRTC (12.4 or newer), opened with dlopen on first use. Search order: $SACCADE_NVRTC (a file), the loader's path
+/// (libnvrtc.so.13, .12, .so), $CUDA_HOME and $CUDA_PATH, /usr/local/cuda, PyPI's nvidia/*/lib under the active Python's
+/// site-packages. `not_found` lists what was tried.
+Expected<const Compiler*> nvrtc_compiler();
+/// The resolved path of the NVRTC library in use, empty when none is open.
+std::string nvrtc_path();
+
+/// Clang 19 in libsaccade_clang.so, opened with dlopen on first use: beside libsaccade.so, or $SACCADE_CLANG (a file).
+Expected<const Compiler*> clang_compiler();
+
+Expected<const Compiler*> compiler_for(Target::Kind kind);
+
+}  // namespace saccade

@@ -1,0 +1,125 @@
+// Engine: the request path. Problem + shape -> schedule -> source -> binary -> kernel -> Plan.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "cache/store.h"
+#include "generator/family.h"
+#include "runtime/compiler.h"
+#include "runtime/device.h"
+
+namespace saccade {
+
+enum class TuningPolicy : std::uint8_t { off, quick, normal, exhaustive };
+
+struct EngineOptions {
+  cache::Options cache;
+  int cpu_threads = 0;
+};
+
+struct PrepareOptions {
+  TuningPolicy tuning = TuningPolicy::off;
+  /// Host copies of scalars and tables, so that the cost model sees the real mask density. May be empty: then unknown.
+  expr::Bindings bindings;
+  /// Use exactly this schedule (validated by its family) instead of choosing one.
+  std::optional<Schedule> schedule;
+  bool use_cache = true;  ///< false: neither read nor write binaries, tuned rows or rejected candidates
+  Stream stream = nullptr;  ///< looked at only to refuse tuning while it is being captured
+};
+
+/// How a plan came to be; what `explain` prints.
+struct PlanReport {
+  std::string problem_json;
+  Schedule schedule;
+  std::string schedule_source;  ///< "user", "tuned (user cache)", "tuned (pack PATH)", "tuned (just now)", "cost model"
+  std::string binary_source;    ///< "compiled", "user cache", "pack PATH", "memory"
+  std::vector<std::string> declined;  ///< families that declined, with their reason
+  Cost cost;                    ///< predicted
+  int registers = 0;
+  std::int64_t spill_bytes = 0, shared_bytes = 0, workspace_bytes = 0;
+  double choose_ms = 0, emit_ms = 0, compile_ms = 0, load_ms = 0, total_ms = 0;
+};
+std::string to_json(const PlanReport& report);
+
+/// The arguments of one run. Pointers are device pointers on CUDA. Strides in elements.
+struct RunArguments {
+  const void* q = nullptr;
+  const void* k = nullptr;
+  const void* v = nullptr;
+  void* o = nullptr;
+  float* lse = nullptr;
+  TensorStrides q_stride{}, k_stride{}, v_stride{}, o_stride{};
+  const int* cu_seqlens_q = nullptr;
+  const int* cu_seqlens_kv = nullptr;
+  std::optional<float> scale;  ///< default 1/sqrt(head_dim_qk)
+  const TableArgument* tables = nullptr;    ///< as many as the problem declares
+  const ScalarArgument* scalars = nullptr;  ///< as many as the problem declares
+  void* workspace = nullptr;                ///< workspace_bytes() of the plan, 256-byte aligned
+  Stream stream = nullptr;
+};
+
+/// A kernel bound to a problem and a shape. Immutable; any number of threads may run it at once (each with its own workspace).
+class Plan {
+ public:
+  virtual ~Plan() = default;
+  /// Validates what can be seen on the host, then launches. Never allocates, syncs or locks (on CPUs it computes before it returns).
+  virtual Status run(const RunArguments& arguments) const = 0;
+  virtual std::int64_t workspace_bytes() const = 0;
+  virtual const Problem& problem() const = 0;
+  virtual const Shape& shape() const = 0;
+  virtual const PlanReport& report() const = 0;
+};
+
+struct EngineStatistics {
+  std::int64_t plan_hits = 0, plan_misses = 0, compiled = 0, cache_hits = 0, tuned = 0;
+  double compile_ms = 0, tune_ms = 0;
+};
+
+/// Thread safe. One compile per key in a process, whatever the number of threads that ask.
+class Engine {
+ public:
+  static Expected<std::shared_ptr<Engine>> create(const EngineOptions& options);
+  virtual ~Engine() = default;
+
+  /// Looks the plan up (at most 1 us when it was made before), else makes it. Plans live as long as the engine does.
+  virtual Expected<std::shared_ptr<const Plan>> prepare(const std::shared_ptr<const Device>& device, const Problem& problem,
+                                                        const Shape& shape, const PrepareOptions& options) = 0;
+  /// Emits and compiles without loading, through the cache: works for a CUDA target with no GPU.
+  struct Built {
+    std::string source;
+    CompiledBinary binary;  ///< `log` is empty when it came from the cache
+    std::string binary_source;
+  };
+  virtual Expected<Built> build(const Problem& problem, const Target& target, const Schedule& schedule, bool use_cache) = 0;
+  virtual cache::Store& store() = 0;
+  virtual EngineStatistics statistics() const = 0;
+};
+
+/// Finds schedules by measuring. The engine calls it when the policy is not `off` and no tuned row exists.
+struct TuneRequest {
+  const Problem* problem;
+  const Shape* shape;
+  const expr::Bindings* bindings;
+  const Family* family;
+  std::shared_ptr<const Device> device;
+  TuningPolicy policy;
+};
+struct TuneOutcome {
+  Schedule schedule;
+  std::string provenance;  ///< JSON for the tuned row
+};
+/// Implemented by tuner/ (linked into the same library, so that runtime/ does not depend on it).
+Expected<TuneOutcome> tune_schedule(Engine& engine, const TuneRequest& request);
+
+/// Keys of the three tables; shared by the engine and the tuner.
+std::string binary_key(const std::string& source, const Target& target, const Compiler& compiler);
+std::string tuned_key(const Family& family, const Problem& problem, const Shape& shape, const Target& target);
+std::string rejected_key(const Family& family, const Problem& problem, const Target& target, const Schedule& schedule);
+
+}  // namespace saccade

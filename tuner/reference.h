@@ -1,0 +1,48 @@
+// The oracle: dense attention in float64, and the plain unfused computation in the problem's own precision. Shares no code
+// with any kernel; the tuner's correctness gate, the tests and the CLI's verification all use it.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/status.h"
+#include "generator/problem.h"
+#include "generator/shape.h"
+#include "templates/common/params.h"
+
+namespace saccade {
+
+/// Host tensors of one call, in the layouts of KernelParams, strides in elements.
+struct HostCall {
+  const void* q = nullptr;
+  const void* k = nullptr;
+  const void* v = nullptr;
+  TensorStrides q_stride{}, k_stride{}, v_stride{};
+  std::vector<std::int32_t> cu_seqlens_q, cu_seqlens_kv;  ///< varlen only
+  float scale = 0;
+  expr::Bindings bindings;
+};
+
+/// Row-major o [batch, heads_q, seqlen_q, head_dim_v] or varlen [total_q, heads_q, head_dim_v]; lse as in KernelParams.
+struct HostResult {
+  std::vector<double> o;
+  std::vector<double> lse;
+};
+
+/// Float64 throughout. Rows with no kept key give o = 0 and lse = -inf.
+HostResult reference_float64(const Problem& problem, const Shape& shape, const HostCall& call);
+/// What a plain unfused implementation gives: S accumulated in fp32 and rounded to the storage type, softmax in fp32, P rounded
+/// to the storage type, O accumulated in fp32 and rounded. Its error against float64 is the yardstick of the error rule.
+HostResult unfused(const Problem& problem, const Shape& shape, const HostCall& call);
+
+/// The 2x rule of the design: max|o - exact| <= 2 max|plain - exact| + one rounding of the exact values; likewise for lse;
+/// -inf and 0 of empty rows exactly; any NaN fails.
+struct ErrorReport {
+  double o_error = 0, o_bound = 0;      ///< maximum absolute error and what the rule allows
+  double lse_error = 0, lse_bound = 0;
+  bool pass = false;
+  std::string detail;  ///< where and by how much, when it fails
+};
+ErrorReport compare(const Problem& problem, const HostResult& actual, const HostResult& exact, const HostResult& plain, bool with_lse);
+
+}  // namespace saccade
