@@ -88,7 +88,7 @@ struct RankedSchedule {
 };
 std::vector<RankedSchedule> rank_candidates(const Family&, const Problem&, const Target&, const Shape&, const expr::Bindings&);
 
-/// Template headers as they stand in templates/, embedded at build time: name ("saccade/cuda/forward_sm80.h") and text.
+/// Template headers as they stand in templates/, embedded at build time: name ("saccade_templates/cuda/forward_sm80.h") and text.
 struct EmbeddedTemplate {
   std::string_view name;
   std::string_view text;
