@@ -20,8 +20,12 @@ TEST(DataType, NamesRoundTrip) {
 TEST(DataType, EverySixteenBitPatternRoundTrips) {
   for (std::uint32_t bits = 0; bits < 0x10000; ++bits) {
     const auto b = static_cast<std::uint16_t>(bits);
-    if (!std::isnan(float_from_bf16(b))) EXPECT_EQ(bf16_from_float(float_from_bf16(b)), b);
-    if (!std::isnan(float_from_f16(b))) EXPECT_EQ(f16_from_float(float_from_f16(b)), b);
+    if (!std::isnan(float_from_bf16(b))) {
+      EXPECT_EQ(bf16_from_float(float_from_bf16(b)), b);
+    }
+    if (!std::isnan(float_from_f16(b))) {
+      EXPECT_EQ(f16_from_float(float_from_f16(b)), b);
+    }
   }
 }
 
