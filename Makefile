@@ -1,0 +1,58 @@
+# Two commands on a fresh Debian 12 or Ubuntu 24.04: `make demo` and `make test`. Both install what they need.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+BUILD := build/release
+
+NVRTC_FROM_PYPI := $(firstword $(wildcard .venv/lib/python3*/site-packages/nvidia/*/lib/libnvrtc.so.1*))
+ifneq ($(NVRTC_FROM_PYPI),)
+export SACCADE_NVRTC ?= $(abspath $(NVRTC_FROM_PYPI))
+endif
+
+.PHONY: help setup build demo test asan lint fuzz portable install clean
+
+help: ## Show this list
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
+
+setup: ## Install the packages that the build needs
+	@.ci/setup
+
+build: setup ## Build everything, optimised, in build/release
+	@cmake --preset release >/dev/null
+	@cmake --build --preset release
+
+demo: build ## Real attention problems: chosen, compiled, verified, timed
+	@$(MAKE) --no-print-directory run-demo
+
+.PHONY: run-demo
+run-demo: # A second make, so that an NVRTC that setup has just installed is seen
+	@$(BUILD)/cli/saccade demo
+
+test: build ## All tests; those that need a GPU are skipped, visibly, where there is none
+	@$(MAKE) --no-print-directory run-test
+
+.PHONY: run-test
+run-test:
+	@ctest --test-dir $(BUILD) --output-on-failure --no-tests=error
+
+asan: setup ## The CPU tests under AddressSanitizer and UBSan
+	@cmake --preset asan >/dev/null
+	@cmake --build --preset asan
+	@ctest --test-dir build/asan --output-on-failure --no-tests=error -LE 'gpu|install|slow'
+
+lint: ## clang-format and clang-tidy
+	@.ci/setup --lint
+	@.ci/lint
+
+fuzz: ## Fuzz each reader for FUZZ_SECONDS (default 600)
+	@.ci/setup --fuzz
+	@.ci/fuzz
+
+portable: setup ## A folder that runs on any x86-64 Linux box with a GPU: build/portable
+	@cmake --preset portable >/dev/null
+	@cmake --build --preset portable
+
+install: build ## Install to PREFIX (default /usr/local)
+	@cmake --install $(BUILD) $(if $(PREFIX),--prefix $(PREFIX))
+
+clean: ## Remove all builds
+	@rm -rf build
