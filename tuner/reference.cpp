@@ -1,0 +1,387 @@
+#include "tuner/reference.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <string_view>
+
+namespace saccade {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+/// The rows of one batch entry.
+struct Sequence {
+  std::int64_t b = 0;
+  std::int64_t q_begin = 0, len_q = 0;  ///< q_begin, kv_begin: first row of a varlen tensor; 0 when dense
+  std::int64_t kv_begin = 0, len_kv = 0;
+};
+
+std::vector<Sequence> sequences_of(const Problem& problem, const Shape& shape, const HostCall& call) {
+  std::vector<Sequence> sequences;
+  for (std::int64_t b = 0; b < shape.batch; ++b) {
+    if (problem.layout == Layout::dense) {
+      sequences.push_back({b, 0, shape.seqlen_q, 0, shape.seqlen_kv});
+      continue;
+    }
+    const auto at = [b](const std::vector<std::int32_t>& offsets, int next) -> std::int64_t {
+      const std::size_t i = static_cast<std::size_t>(b + next);
+      return i < offsets.size() ? offsets[i] : 0;
+    };
+    const std::int64_t q_begin = at(call.cu_seqlens_q, 0), kv_begin = at(call.cu_seqlens_kv, 0);
+    sequences.push_back({b, q_begin, std::max<std::int64_t>(0, at(call.cu_seqlens_q, 1) - q_begin), kv_begin,
+                         std::max<std::int64_t>(0, at(call.cu_seqlens_kv, 1) - kv_begin)});
+  }
+  return sequences;
+}
+
+std::int64_t output_rows(const Problem& problem, const Shape& shape) {
+  const std::int64_t rows = problem.layout == Layout::dense ? shape.batch * shape.seqlen_q : shape.total_q;
+  return std::max<std::int64_t>(0, rows * shape.heads_q);
+}
+
+/// Index of row `i` of head `h` among the rows of o, and among the elements of lse.
+struct RowIndex {
+  std::int64_t o = 0, lse = 0;
+};
+RowIndex row_index(const Problem& problem, const Shape& shape, const Sequence& sequence, std::int64_t h,
+                   std::int64_t i) {
+  if (problem.layout == Layout::dense) {
+    const std::int64_t row = (sequence.b * shape.heads_q + h) * shape.seqlen_q + i;
+    return {row, row};
+  }
+  return {(sequence.q_begin + i) * shape.heads_q + h, h * shape.total_q + sequence.q_begin + i};
+}
+
+/// Elements [0, count) of a row of `type`, as Real.
+template <class Real>
+void read_row(DataType type, const void* data, std::int64_t first, std::int64_t count, Real* out) {
+  const auto read = [&](auto convert, auto* typed) {
+    for (std::int64_t i = 0; i < count; ++i) out[i] = static_cast<Real>(convert(typed[first + i]));
+  };
+  switch (type) {
+    case DataType::f32: read([](float x) { return x; }, static_cast<const float*>(data)); return;
+    case DataType::f16: read(float_from_f16, static_cast<const std::uint16_t*>(data)); return;
+    case DataType::bf16: read(float_from_bf16, static_cast<const std::uint16_t*>(data)); return;
+    default:
+      for (std::int64_t i = 0; i < count; ++i) out[i] = static_cast<Real>(load_as_double(type, data, first + i));
+  }
+}
+
+/// All rows of one (batch, KV head) of k or v, packed.
+template <class Real>
+std::vector<Real> read_rows(const Problem& problem, DataType type, const void* data, const TensorStrides& stride,
+                            const Sequence& sequence, std::int64_t head, int head_dim) {
+  std::vector<Real> rows(static_cast<std::size_t>(sequence.len_kv * head_dim));
+  const std::int64_t batch = problem.layout == Layout::dense ? sequence.b * stride.batch : 0;
+  for (std::int64_t j = 0; j < sequence.len_kv; ++j) {
+    const std::int64_t first = batch + head * stride.head + (sequence.kv_begin + j) * stride.row;
+    read_row(type, data, first, head_dim, rows.data() + j * head_dim);
+  }
+  return rows;
+}
+
+/// `value` rounded to nearest even in `type`.
+double rounded(DataType type, double value) {
+  switch (type) {
+    case DataType::f64: return value;
+    case DataType::f32: return static_cast<float>(value);
+    case DataType::f16: return float_from_f16(f16_from_float(static_cast<float>(value)));
+    case DataType::bf16: return float_from_bf16(bf16_from_float(static_cast<float>(value)));
+    default: {
+      alignas(8) unsigned char bytes[8] = {};
+      store_from_double(type, bytes, 0, value);
+      return load_as_double(type, bytes, 0);
+    }
+  }
+}
+
+/// As rounded(), but a finite value that the type cannot hold stays as it is: an infinite yardstick would pass
+/// anything.
+double rounded_within_range(DataType type, double value) {
+  const double result = rounded(type, value);
+  return std::isfinite(value) && !std::isfinite(result) ? value : result;
+}
+
+bool names_identifier(std::string_view text, std::string_view identifier) {
+  const auto in_word = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; };
+  for (std::size_t at = text.find(identifier); at != std::string_view::npos; at = text.find(identifier, at + 1)) {
+    const std::size_t end = at + identifier.size();
+    if ((at == 0 || !in_word(text[at - 1])) && (end == text.size() || !in_word(text[end]))) return true;
+  }
+  return false;
+}
+
+/// Which elements of S are kept, for one (batch, query head); evaluated again only when the answer may differ.
+class KeepMatrix {
+ public:
+  KeepMatrix(const Problem& problem, const expr::Bindings& bindings)
+      : problem_(problem),
+        bindings_(bindings),
+        all_(problem.mask.is_identity()),
+        by_batch_(names_identifier(problem.mask.text(), "b")),
+        by_head_(names_identifier(problem.mask.text(), "h")) {}
+
+  void move_to(const Sequence& sequence, std::int64_t head) {
+    const bool same_lengths = sequence.len_q == len_q_ && sequence.len_kv == len_kv_;
+    if (valid_ && same_lengths && (!by_batch_ || sequence.b == b_) && (!by_head_ || head == h_)) return;
+    valid_ = true;
+    b_ = sequence.b;
+    h_ = head;
+    len_q_ = sequence.len_q;
+    len_kv_ = sequence.len_kv;
+    keep_.assign(static_cast<std::size_t>(len_q_ * len_kv_), 1);
+    if (all_) return;
+    for (std::int64_t i = 0; i < len_q_; ++i) {
+      for (std::int64_t j = 0; j < len_kv_; ++j) {
+        const expr::Point point{b_, h_, i, j, len_q_, len_kv_};
+        keep_[static_cast<std::size_t>(i * len_kv_ + j)] =
+            expr::evaluate(problem_.mask, problem_.declarations, bindings_, point) != 0 ? 1 : 0;
+      }
+    }
+  }
+
+  const unsigned char* row(std::int64_t i) const { return keep_.data() + i * len_kv_; }
+
+ private:
+  const Problem& problem_;
+  const expr::Bindings& bindings_;
+  bool all_, by_batch_, by_head_;
+  bool valid_ = false;
+  std::int64_t b_ = 0, h_ = 0, len_q_ = 0, len_kv_ = 0;
+  std::vector<unsigned char> keep_;
+};
+
+/// What the two computations of a row share: where it stands, and what it needs.
+template <class Real>
+struct RowInput {
+  const Problem& problem;
+  const HostCall& call;
+  const Sequence& sequence;
+  std::int64_t h, i;
+  const unsigned char* keep;
+  const Real* q;
+  const Real* k;
+  const Real* v;
+};
+
+template <class Real>
+double scored(const RowInput<Real>& row, std::int64_t j, double s) {
+  if (row.problem.score.is_identity()) return s;
+  const expr::Point point{row.sequence.b, row.h, row.i, j, row.sequence.len_q, row.sequence.len_kv};
+  return expr::evaluate(row.problem.score, row.problem.declarations, row.call.bindings, point, s);
+}
+
+template <class Real>
+Real dot(const Real* a, const Real* b, int count) {
+  Real sum = 0;
+  for (int c = 0; c < count; ++c) sum += a[c] * b[c];
+  return sum;
+}
+
+/// The row maximum of the kept scores; -inf when there are none. A NaN score makes it NaN, as it makes the row.
+template <class Real>
+Real row_maximum(const std::vector<Real>& s, const unsigned char* keep) {
+  Real maximum = -std::numeric_limits<Real>::infinity();
+  for (std::size_t j = 0; j < s.size(); ++j) {
+    if (keep[j] && (s[j] > maximum || std::isnan(s[j]))) maximum = s[j];
+    if (std::isnan(maximum)) break;
+  }
+  return maximum;
+}
+
+struct ExactArithmetic {
+  using Real = double;
+  static double score(const RowInput<double>& row, std::int64_t j, double product) { return scored(row, j, product); }
+  static double weight(const Problem&, double p, double total) { return p / total; }
+  static double output(const Problem&, double o) { return o; }
+};
+
+struct PlainArithmetic {
+  using Real = float;
+  static float score(const RowInput<float>& row, std::int64_t j, float product) {
+    const double stored = rounded_within_range(row.problem.q_dtype, product);
+    return static_cast<float>(scored(row, j, stored));
+  }
+  static float weight(const Problem& problem, float p, float total) {
+    return static_cast<float>(rounded(problem.v_dtype, p / total));
+  }
+  static double output(const Problem& problem, float o) { return rounded_within_range(problem.o_dtype, o); }
+};
+
+/// One row of S, P and O. Masked elements touch neither K nor V.
+template <class Arithmetic>
+void compute_row(const RowInput<typename Arithmetic::Real>& row, std::vector<typename Arithmetic::Real>& s, double* o,
+                 double* lse) {
+  using Real = typename Arithmetic::Real;
+  const int head_dim_qk = row.problem.head_dim_qk, head_dim_v = row.problem.head_dim_v;
+  const std::int64_t len_kv = row.sequence.len_kv;
+  s.assign(static_cast<std::size_t>(len_kv), 0);
+  for (std::int64_t j = 0; j < len_kv; ++j) {
+    if (!row.keep[j]) continue;
+    const Real product = static_cast<Real>(row.call.scale) * dot(row.q, row.k + j * head_dim_qk, head_dim_qk);
+    s[static_cast<std::size_t>(j)] = Arithmetic::score(row, j, product);
+  }
+  const Real maximum = row_maximum(s, row.keep);
+  std::fill_n(o, head_dim_v, 0.0);
+  *lse = -kInfinity;
+  if (maximum == -std::numeric_limits<Real>::infinity()) return;
+
+  Real total = 0;
+  for (std::int64_t j = 0; j < len_kv; ++j) {
+    if (!row.keep[j]) continue;
+    Real& p = s[static_cast<std::size_t>(j)];
+    p = std::exp(p - maximum);
+    total += p;
+  }
+  std::vector<Real> sum(static_cast<std::size_t>(head_dim_v), 0);
+  for (std::int64_t j = 0; j < len_kv; ++j) {
+    if (!row.keep[j]) continue;
+    const Real p = Arithmetic::weight(row.problem, s[static_cast<std::size_t>(j)], total);
+    const Real* v = row.v + j * head_dim_v;
+    for (int c = 0; c < head_dim_v; ++c) sum[static_cast<std::size_t>(c)] += p * v[c];
+  }
+  for (int c = 0; c < head_dim_v; ++c) o[c] = Arithmetic::output(row.problem, sum[static_cast<std::size_t>(c)]);
+  *lse = maximum + std::log(total);
+}
+
+template <class Arithmetic>
+HostResult compute(const Problem& problem, const Shape& shape, const HostCall& call) {
+  using Real = typename Arithmetic::Real;
+  const std::int64_t rows = output_rows(problem, shape);
+  HostResult result;
+  result.o.assign(static_cast<std::size_t>(rows * problem.head_dim_v), 0.0);
+  result.lse.assign(static_cast<std::size_t>(rows), -kInfinity);
+  if (rows == 0 || shape.heads_kv <= 0) return result;
+
+  const std::int64_t group = shape.heads_q / shape.heads_kv;
+  KeepMatrix keep(problem, call.bindings);
+  std::vector<Real> q(static_cast<std::size_t>(problem.head_dim_qk)), s;
+  for (const Sequence& sequence : sequences_of(problem, shape, call)) {
+    if (sequence.len_q == 0) continue;
+    for (std::int64_t head_kv = 0; head_kv < shape.heads_kv; ++head_kv) {
+      const auto k =
+          read_rows<Real>(problem, problem.k_dtype, call.k, call.k_stride, sequence, head_kv, problem.head_dim_qk);
+      const auto v =
+          read_rows<Real>(problem, problem.v_dtype, call.v, call.v_stride, sequence, head_kv, problem.head_dim_v);
+      for (std::int64_t h = head_kv * group; h < (head_kv + 1) * group; ++h) {
+        keep.move_to(sequence, h);
+        for (std::int64_t i = 0; i < sequence.len_q; ++i) {
+          const std::int64_t batch = problem.layout == Layout::dense ? sequence.b * call.q_stride.batch : 0;
+          const std::int64_t first = batch + h * call.q_stride.head + (sequence.q_begin + i) * call.q_stride.row;
+          read_row(problem.q_dtype, call.q, first, problem.head_dim_qk, q.data());
+          const RowIndex at = row_index(problem, shape, sequence, h, i);
+          const RowInput<Real> row{problem, call, sequence, h, i, keep.row(i), q.data(), k.data(), v.data()};
+          compute_row<Arithmetic>(row, s, result.o.data() + at.o * problem.head_dim_v,
+                                  &result.lse[static_cast<std::size_t>(at.lse)]);
+        }
+      }
+    }
+  }
+  return result;
+}
+
+/// Half the distance from `magnitude` to the next larger value of `type`: the most that one rounding can change it.
+double half_ulp(DataType type, double magnitude) {
+  const bool bf16 = type == DataType::bf16, f16 = type == DataType::f16;
+  const int fraction_bits = bf16 ? 7 : f16 ? 10 : type == DataType::f64 ? 52 : 23;
+  const int least_exponent = f16 ? -14 : type == DataType::f64 ? -1022 : -126;
+  const int exponent = magnitude > 0 ? std::max(std::ilogb(magnitude), least_exponent) : least_exponent;
+  return std::ldexp(0.5, exponent - fraction_bits);
+}
+
+/// max|exact| and max|plain - exact| over the elements where both are finite.
+struct Yardstick {
+  double magnitude = 0, error = 0;
+};
+Yardstick measure(const std::vector<double>& exact, const std::vector<double>& plain) {
+  Yardstick yardstick;
+  for (std::size_t i = 0; i < exact.size(); ++i) {
+    if (!std::isfinite(exact[i])) continue;
+    yardstick.magnitude = std::max(yardstick.magnitude, std::abs(exact[i]));
+    if (std::isfinite(plain[i])) yardstick.error = std::max(yardstick.error, std::abs(plain[i] - exact[i]));
+  }
+  return yardstick;
+}
+
+/// The largest error of `actual`; a value that must be met exactly (NaN, infinity) and is not counts as infinite.
+struct Deviation {
+  double error = 0;
+  std::size_t index = 0;
+};
+template <class MustBeExact>
+Deviation deviation(const std::vector<double>& actual, const std::vector<double>& exact, MustBeExact must_be_exact) {
+  Deviation worst;
+  for (std::size_t i = 0; i < exact.size(); ++i) {
+    double error = 0;
+    if (std::isnan(exact[i])) {
+      error = std::isnan(actual[i]) ? 0 : kInfinity;
+    } else if (std::isinf(exact[i]) || must_be_exact(i)) {
+      error = actual[i] == exact[i] ? 0 : kInfinity;
+    } else {
+      error = std::isfinite(actual[i]) ? std::abs(actual[i] - exact[i]) : kInfinity;
+    }
+    if (error > worst.error) worst = {error, i};
+  }
+  return worst;
+}
+
+}  // namespace
+
+HostResult reference_float64(const Problem& problem, const Shape& shape, const HostCall& call) {
+  return compute<ExactArithmetic>(problem, shape, call);
+}
+
+HostResult unfused(const Problem& problem, const Shape& shape, const HostCall& call) {
+  return compute<PlainArithmetic>(problem, shape, call);
+}
+
+ErrorReport compare(const Problem& problem, const HostResult& actual, const HostResult& exact, const HostResult& plain,
+                    bool with_lse) {
+  ErrorReport report;
+  if (actual.o.size() != exact.o.size() || plain.o.size() != exact.o.size() || plain.lse.size() != exact.lse.size() ||
+      (with_lse && actual.lse.size() != exact.lse.size())) {
+    report.detail = fmt::format("sizes differ: o has {} elements and must have {}; lse has {} and must have {}",
+                                actual.o.size(), exact.o.size(), actual.lse.size(), exact.lse.size());
+    return report;
+  }
+  const std::size_t head_dim = static_cast<std::size_t>(problem.head_dim_v);
+  // Rows of o and elements of lse are numbered differently when the layout is varlen, so an empty row is known by its
+  // o: exactly 0 in every column, which a row with a kept key only has when V is 0 there, and then 0 is right as well.
+  const auto zero_row = [&](std::size_t i) {
+    const auto row = exact.o.begin() + static_cast<std::ptrdiff_t>(i / head_dim * head_dim);
+    return std::all_of(row, row + static_cast<std::ptrdiff_t>(head_dim), [](double x) { return x == 0; });
+  };
+  const Yardstick o = measure(exact.o, plain.o);
+  report.o_bound = 2 * o.error + half_ulp(problem.o_dtype, o.magnitude);
+  const Deviation o_worst = deviation(actual.o, exact.o, zero_row);
+  report.o_error = o_worst.error;
+  report.pass = !(o_worst.error > report.o_bound);
+  if (!report.pass) {
+    const std::size_t i = o_worst.index;
+    report.detail =
+        fmt::format("o row {} column {}: {} and must be {} (plain: {}), error {:.3g} over the bound {:.3g}",
+                    i / head_dim, i % head_dim, actual.o[i], exact.o[i], plain.o[i], o_worst.error, report.o_bound);
+  }
+  if (!with_lse) return report;
+
+  const Yardstick lse = measure(exact.lse, plain.lse);
+  constexpr double kLseUlps = 4;  // scale, log2(e), log2 and their product: one fp32 rounding each
+  report.lse_bound = 2 * lse.error + kLseUlps * 2 * half_ulp(DataType::f32, std::max(1.0, lse.magnitude));
+  const Deviation lse_worst = deviation(actual.lse, exact.lse, [](std::size_t) { return false; });
+  report.lse_error = lse_worst.error;
+  if (lse_worst.error > report.lse_bound) {
+    const std::size_t i = lse_worst.index;
+    report.pass = false;
+    report.detail += fmt::format("{}lse element {}: {} and must be {} (plain: {}), error {:.3g} over the bound {:.3g}",
+                                 report.detail.empty() ? "" : "; ", i, actual.lse[i], exact.lse[i], plain.lse[i],
+                                 lse_worst.error, report.lse_bound);
+  }
+  return report;
+}
+
+}  // namespace saccade
