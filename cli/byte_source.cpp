@@ -1,0 +1,135 @@
+#include "cli/byte_source.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <utility>
+
+namespace saccade::cli {
+namespace {
+
+std::string system_error(int error) { return std::strerror(error); }
+
+class FileSource final : public ByteSource {
+ public:
+  FileSource(std::string path, int descriptor, std::uint64_t size)
+      : path_(std::move(path)), descriptor_(descriptor), size_(size) {}
+  ~FileSource() override { ::close(descriptor_); }
+  FileSource(const FileSource&) = delete;
+  FileSource& operator=(const FileSource&) = delete;
+
+  const std::string& name() const override { return path_; }
+  std::uint64_t size() const override { return size_; }
+
+ protected:
+  Status read_within(std::uint64_t offset, std::span<std::byte> destination) const override {
+    while (!destination.empty()) {
+      // Linux transfers at most 0x7ffff000 bytes a call.
+      const std::size_t step = std::min<std::size_t>(destination.size(), std::size_t{1} << 30);
+      const ssize_t got = ::pread(descriptor_, destination.data(), step, static_cast<off_t>(offset));
+      if (got < 0 && errno == EINTR) continue;
+      if (got < 0) return Status::io_error(fmt::format("{}: {}", path_, system_error(errno)));
+      if (got == 0) return Status::io_error(fmt::format("{}: the file became shorter while it was read", path_));
+      destination = destination.subspan(static_cast<std::size_t>(got));
+      offset += static_cast<std::uint64_t>(got);
+    }
+    return {};
+  }
+
+ private:
+  std::string path_;
+  int descriptor_;
+  std::uint64_t size_;
+};
+
+class MemorySource final : public ByteSource {
+ public:
+  MemorySource(std::string name, std::span<const std::byte> bytes) : name_(std::move(name)), bytes_(bytes) {}
+  const std::string& name() const override { return name_; }
+  std::uint64_t size() const override { return bytes_.size(); }
+
+ protected:
+  Status read_within(std::uint64_t offset, std::span<std::byte> destination) const override {
+    if (!destination.empty()) std::memcpy(destination.data(), bytes_.data() + offset, destination.size());
+    return {};
+  }
+
+ private:
+  std::string name_;
+  std::span<const std::byte> bytes_;
+};
+
+Status write_all(int descriptor, std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t put = ::write(descriptor, bytes.data(), std::min<std::size_t>(bytes.size(), std::size_t{1} << 30));
+    if (put < 0 && errno == EINTR) continue;
+    if (put < 0) return Status::io_error(system_error(errno));
+    bytes = bytes.subspan(static_cast<std::size_t>(put));
+  }
+  return {};
+}
+
+}  // namespace
+
+Status ByteSource::read(std::uint64_t offset, std::span<std::byte> destination) const {
+  if (offset > size() || destination.size() > size() - offset)
+    return Status::invalid_argument(fmt::format("{}: truncated: {} bytes at {} are wanted, the file has {}", name(),
+                                                destination.size(), offset, size()));
+  return read_within(offset, destination);
+}
+
+Expected<std::unique_ptr<ByteSource>> open_file(const std::string& path) {
+  // O_NONBLOCK: opening a FIFO must not hang before it is refused below.
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (descriptor < 0) {
+    const auto code = errno == ENOENT ? StatusCode::not_found : StatusCode::io_error;
+    return Status(code, fmt::format("{}: {}", path, system_error(errno)));
+  }
+  struct stat information{};
+  if (::fstat(descriptor, &information) != 0 || !S_ISREG(information.st_mode)) {
+    ::close(descriptor);
+    return Status::invalid_argument(fmt::format("{}: not a regular file", path));
+  }
+  return std::unique_ptr<ByteSource>(
+      std::make_unique<FileSource>(path, descriptor, static_cast<std::uint64_t>(information.st_size)));
+}
+
+std::unique_ptr<ByteSource> open_memory(std::string name, std::span<const std::byte> bytes) {
+  return std::make_unique<MemorySource>(std::move(name), bytes);
+}
+
+Status write_file(const std::string& path, std::span<const std::span<const std::byte>> pieces) {
+  std::string temporary = path + ".XXXXXX";
+  const int descriptor = ::mkostemp(temporary.data(), O_CLOEXEC);
+  if (descriptor < 0) return Status::io_error(fmt::format("{}: cannot be written: {}", path, system_error(errno)));
+  Status status;
+  for (const auto& piece : pieces)
+    if (status.ok()) status = write_all(descriptor, piece);
+  // mkostemp makes the file private; an output is as readable as any new file.
+  const mode_t mask = ::umask(0);
+  ::umask(mask);
+  if (status.ok() && ::fchmod(descriptor, 0666 & ~mask) != 0) status = Status::io_error(system_error(errno));
+  if (::close(descriptor) != 0 && status.ok()) status = Status::io_error(system_error(errno));
+  if (status.ok() && std::rename(temporary.c_str(), path.c_str()) != 0) status = Status::io_error(system_error(errno));
+  if (status.ok()) return {};
+  ::unlink(temporary.c_str());
+  return Status::io_error(fmt::format("{}: cannot be written: {}", path, status.message()));
+}
+
+Expected<std::string> read_text_file(const std::string& path, std::uint64_t max_bytes) {
+  SACCADE_ASSIGN(const std::unique_ptr<ByteSource> source, open_file(path));
+  if (source->size() > max_bytes)
+    return Status::invalid_argument(
+        fmt::format("{}: {} bytes, at most {} are allowed here", path, source->size(), max_bytes));
+  std::string text(source->size(), '\0');
+  SACCADE_TRY(source->read(0, std::as_writable_bytes(std::span(text))));
+  return text;
+}
+
+}  // namespace saccade::cli
