@@ -1,0 +1,6 @@
+saccade_test(test_tuner
+  SOURCES ${CMAKE_CURRENT_LIST_DIR}/tuner_statistics_test.cpp
+          ${CMAKE_CURRENT_LIST_DIR}/tuner_decision_test.cpp
+          ${CMAKE_CURRENT_LIST_DIR}/tuner_candidates_test.cpp
+          ${CMAKE_CURRENT_LIST_DIR}/tuner_race_test.cpp
+  LIBRARIES saccade_tuner)
