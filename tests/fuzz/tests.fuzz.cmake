@@ -1,0 +1,35 @@
+# Every fuzz_NAME.cpp here is a libFuzzer target with its corpus in corpus/NAME. With SACCADE_FUZZ (the compiler is Clang) they are
+# built for fuzzing under ASan, by the target `fuzzers`; without it each is linked to a small main that replays the corpus,
+# so that `make test` checks every input that was ever worth keeping.
+if(SACCADE_FUZZ AND NOT CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+  message(FATAL_ERROR "SACCADE_FUZZ needs Clang: configure with -DCMAKE_C_COMPILER=clang-19 -DCMAKE_CXX_COMPILER=clang++-19")
+endif()
+
+add_custom_target(fuzzers)
+file(GLOB fuzz_sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/fuzz_*.cpp)
+foreach(source IN LISTS fuzz_sources)
+  get_filename_component(target ${source} NAME_WE)
+  string(REPLACE "fuzz_" "" name ${target})
+  add_executable(${target} ${source})
+  if(name MATCHES "^(npy|safetensors)$")
+    target_link_libraries(${target} PRIVATE saccade_readers)
+  else()
+    target_link_libraries(${target} PRIVATE saccade_tuner third_party_text)
+  endif()
+  if(SACCADE_FUZZ)
+    target_compile_options(${target} PRIVATE -fsanitize=fuzzer,address)
+    target_link_options(${target} PRIVATE -fsanitize=fuzzer,address)
+    add_dependencies(fuzzers ${target})
+  else()
+    target_sources(${target} PRIVATE ${CMAKE_CURRENT_LIST_DIR}/replay_main.cpp)
+    add_test(NAME ${target} COMMAND ${target} ${CMAKE_CURRENT_LIST_DIR}/corpus/${name})
+    set_tests_properties(${target} PROPERTIES LABELS fuzz TIMEOUT 120)
+  endif()
+endforeach()
+if(SACCADE_FUZZ)
+  # The layers under test need the sanitizers' coverage too, or the fuzzer is blind inside them. libstdc++ 12's
+  # stable_sort calls a function that it marks deprecated, which Clang reports.
+  foreach(layer saccade_base saccade_templates saccade_generator saccade_cache saccade_runtime saccade_tuner saccade_readers)
+    target_compile_options(${layer} PRIVATE -fsanitize=fuzzer-no-link,address -Wno-deprecated-declarations)
+  endforeach()
+endif()
