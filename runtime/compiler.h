@@ -37,11 +37,17 @@ class Compiler {
 /// (libnvrtc.so.13, .12, .so), $CUDA_HOME and $CUDA_PATH, /usr/local/cuda, PyPI's nvidia/*/lib under the active Python's
 /// site-packages. `not_found` lists what was tried.
 Expected<const Compiler*> nvrtc_compiler();
-/// The resolved path of the NVRTC library in use, empty when none is open.
+/// The resolved path of the NVRTC library in use, empty when none was found. It is opened by the first compile.
 std::string nvrtc_path();
+/// "13.0"; opens the library. The errors of nvrtc_compiler(), and those of a library that cannot be used.
+Expected<std::string> nvrtc_version();
 
-/// Clang 19 in libsaccade_clang.so, opened with dlopen on first use: beside libsaccade.so, or $SACCADE_CLANG (a file).
+/// Clang 19 in libsaccade_clang.so: beside libsaccade.so or in ../lib, or $SACCADE_CLANG (a file). Opened with dlopen by the
+/// first compile() and not before, so that identity() and options() make keys for cached kernels on a machine without
+/// LLVM; compile() gives `not_found` there.
 Expected<const Compiler*> clang_compiler();
+/// Opens libsaccade_clang.so if need be; `not_found` says what was tried.
+Status clang_status();
 
 Expected<const Compiler*> compiler_for(Target::Kind kind);
 
