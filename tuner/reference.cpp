@@ -285,6 +285,43 @@ HostResult compute(const Problem& problem, const Shape& shape, const HostCall& c
   return result;
 }
 
+/// As compute(), for `rows` alone.
+template <class Arithmetic>
+HostResult compute_rows(const Problem& problem, const Shape& shape, const HostCall& call,
+                        std::span<const ReferenceRow> rows) {
+  using Real = typename Arithmetic::Real;
+  HostResult result;
+  result.o.assign(rows.size() * static_cast<std::size_t>(problem.head_dim_v), 0.0);
+  result.lse.assign(rows.size(), -kInfinity);
+  const std::vector<Sequence> sequences = sequences_of(problem, shape, call);
+  std::vector<Real> q(static_cast<std::size_t>(problem.head_dim_qk)), k, v, s;
+  std::vector<unsigned char> keep;
+  std::int64_t loaded_b = -1, loaded_head = -1;
+  for (std::size_t r = 0; r < rows.size(); ++r) {
+    const auto [b, h, i] = rows[r];
+    const Sequence& sequence = sequences[static_cast<std::size_t>(b)];
+    const std::int64_t head_kv = h / (shape.heads_q / shape.heads_kv);
+    if (b != loaded_b || head_kv != loaded_head) {
+      k = read_rows<Real>(problem, problem.k_dtype, call.k, call.k_stride, sequence, head_kv, problem.head_dim_qk);
+      v = read_rows<Real>(problem, problem.v_dtype, call.v, call.v_stride, sequence, head_kv, problem.head_dim_v);
+      loaded_b = b;
+      loaded_head = head_kv;
+    }
+    keep.assign(static_cast<std::size_t>(sequence.len_kv), 1);
+    for (std::int64_t j = 0; j < sequence.len_kv && !problem.mask.is_identity(); ++j) {
+      const expr::Point point{b, h, i, j, sequence.len_q, sequence.len_kv};
+      keep[static_cast<std::size_t>(j)] =
+          expr::evaluate(problem.mask, problem.declarations, call.bindings, point) != 0 ? 1 : 0;
+    }
+    const std::int64_t batch = problem.layout == Layout::dense ? b * call.q_stride.batch : 0;
+    const std::int64_t first = batch + h * call.q_stride.head + (sequence.q_begin + i) * call.q_stride.row;
+    read_row(problem.q_dtype, call.q, first, problem.head_dim_qk, q.data());
+    const RowInput<Real> row{problem, call, sequence, h, i, keep.data(), q.data(), k.data(), v.data()};
+    compute_row<Arithmetic>(row, s, result.o.data() + r * static_cast<std::size_t>(problem.head_dim_v), &result.lse[r]);
+  }
+  return result;
+}
+
 /// Half the distance from `magnitude` to the next larger value of `type`: the most that one rounding can change it.
 double half_ulp(DataType type, double magnitude) {
   const bool bf16 = type == DataType::bf16, f16 = type == DataType::f16;
@@ -338,6 +375,23 @@ HostResult reference_float64(const Problem& problem, const Shape& shape, const H
 
 HostResult unfused(const Problem& problem, const Shape& shape, const HostCall& call) {
   return compute<PlainArithmetic>(problem, shape, call);
+}
+
+HostResult reference_float64(const Problem& problem, const Shape& shape, const HostCall& call,
+                             std::span<const ReferenceRow> rows) {
+  return compute_rows<ExactArithmetic>(problem, shape, call, rows);
+}
+
+HostResult unfused(const Problem& problem, const Shape& shape, const HostCall& call,
+                   std::span<const ReferenceRow> rows) {
+  return compute_rows<PlainArithmetic>(problem, shape, call, rows);
+}
+
+ReferenceRowIndex reference_row_index(const Problem& problem, const Shape& shape, const HostCall& call,
+                                      const ReferenceRow& row) {
+  const Sequence sequence = sequences_of(problem, shape, call)[static_cast<std::size_t>(row.b)];
+  const RowIndex index = row_index(problem, shape, sequence, row.h, row.i);
+  return {index.o, index.lse};
 }
 
 ErrorReport compare(const Problem& problem, const HostResult& actual, const HostResult& exact, const HostResult& plain,

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "base/status.h"
@@ -34,6 +35,20 @@ HostResult reference_float64(const Problem& problem, const Shape& shape, const H
 /// What a plain unfused implementation gives: S accumulated in fp32 and rounded to the storage type, softmax in fp32, P rounded
 /// to the storage type, O accumulated in fp32 and rounded. Its error against float64 is the yardstick of the error rule.
 HostResult unfused(const Problem& problem, const Shape& shape, const HostCall& call);
+
+/// Row `i` of query head `h` of batch entry `b`.
+struct ReferenceRow {
+  std::int64_t b = 0, h = 0, i = 0;
+};
+/// The same for some rows only, for calls that are too large for all: o [rows, head_dim_v] and lse [rows], in the order of
+/// `rows`. Fastest when rows of one (b, KV head) follow each other.
+HostResult reference_float64(const Problem& problem, const Shape& shape, const HostCall& call, std::span<const ReferenceRow> rows);
+HostResult unfused(const Problem& problem, const Shape& shape, const HostCall& call, std::span<const ReferenceRow> rows);
+/// Where a row stands in a whole result: its index among the rows of o and among the elements of lse.
+struct ReferenceRowIndex {
+  std::int64_t o = 0, lse = 0;
+};
+ReferenceRowIndex reference_row_index(const Problem& problem, const Shape& shape, const HostCall& call, const ReferenceRow& row);
 
 /// The 2x rule of the design: max|o - exact| <= 2 max|plain - exact| + one rounding of the exact values; likewise for lse;
 /// -inf and 0 of empty rows exactly; any NaN fails.
