@@ -1,0 +1,198 @@
+// Forward attention with mma.sync and cp.async: FlashAttention-2 (Dao 2023, algorithm 1) for sm_80 and everything after
+// it.
+//
+// A block computes tile_m rows of one head. Its warps own 16 * m_tiles rows each and never exchange data but for K and
+// V, which stream through shared memory. Per tile of keys: S = Q K^T; score and mask; P = exp(S - reference); O += P V.
+#pragma once
+
+#include "saccade_templates/common/params.h"
+#include "saccade_templates/common/rules.h"
+#include "saccade_templates/cuda/tile/epilogue.h"
+#include "saccade_templates/cuda/tile/kv_pipeline.h"
+#include "saccade_templates/cuda/tile/masking.h"
+#include "saccade_templates/cuda/tile/online_softmax.h"
+#include "saccade_templates/cuda/tile/warp_products.h"
+#include "saccade_templates/cuda/tile/work.h"
+
+namespace saccade::cuda {
+
+/// What follows from a schedule. `Schedule` is the emitted struct of named constants.
+template <class Schedule>
+struct ForwardConfig : Schedule {
+  using Element = typename Schedule::Element;
+  static constexpr int threads = 32 * Schedule::warps;
+  static constexpr int warp_rows = Schedule::tile_m / Schedule::warps;
+  static constexpr int m_tiles = warp_rows / 16;
+  static_assert(warp_rows % 16 == 0 && Schedule::tile_n % 16 == 0);
+
+  static constexpr int columns_qk = round_up(Schedule::head_dim_qk, 16);
+  static constexpr int columns_v = round_up(Schedule::head_dim_v, 16);
+  using KeyTile = SharedTile<Schedule::tile_n, columns_qk>;
+  using ValueTile = SharedTile<Schedule::tile_n, columns_v>;
+  /// Q, and later O: as wide as the wider, so that each warp's rows of O lie in its own rows of Q.
+  using QueryTile = SharedTile<Schedule::tile_m, maximum(columns_qk, columns_v)>;
+};
+
+template <class Config, class Rules>
+struct ForwardSm80 {
+  using Element = typename Config::Element;
+  using Pipeline = KvPipeline<Config, Rules>;
+  static constexpr int m_tiles = Config::m_tiles;
+  static constexpr int shared_bytes = Config::QueryTile::bytes + Pipeline::bytes;
+
+  const KernelParams& params;
+  uint32 shared;  ///< Q (later O), then the K and V ring
+
+  /// Computes all work items of this block. One each, unless the grid is smaller than the work.
+  SACCADE_FN void run() const {
+    const uint64 work_items = count_work_items<Config::tile_m>(params);
+    for (uint64 index = blockIdx.x; index < work_items; index += gridDim.x) {
+      const WorkItem item = work_item<Config::tile_m, Config::block_order>(params, index);
+      const Sequence sequence = sequence_of<Config::varlen>(params, item.batch);
+      if (item.q_first >= sequence.len_q) continue;
+      attend(item, sequence);
+      __syncthreads();  // the next item's Q overwrites this one's O
+    }
+  }
+
+ private:
+  SACCADE_FN void attend(const WorkItem& item, const Sequence& sequence) const {
+    const RuleContext context{item.batch, item.head, sequence.len_q, sequence.len_kv};
+    const int q_last = minimum(item.q_first + Config::tile_m, sequence.len_q) - 1;
+    const uint32 thread = thread_index();
+    const uint32 lane = thread % 32;
+    const uint32 warp_row = thread / 32 * Config::warp_rows;
+    const int warp_first = item.q_first + int(warp_row);
+    const int warp_last = minimum(warp_first + Config::warp_rows - 1, q_last);
+    const LanePlace place(lane, warp_first);
+    // With a score program, or a scale that does not keep the order of scores, S is multiplied by the scale first.
+    const bool scale_first = Rules::has_score || !(params.scale > 0.f);
+
+    QueryFragments<typename Config::QueryTile, Config::columns_qk, m_tiles, Config::q_in_registers> q(shared, lane,
+                                                                                                      warp_row);
+    OnlineSoftmax<m_tiles, Rules::has_score> softmax(scale_first ? kLog2E : params.scale * kLog2E);
+    Accumulator<m_tiles, Config::columns_v> o = {};
+
+    const int head_kv = item.head / params.group;
+    const MatrixView<Element> value = matrix(params.v, params.v_stride, item.batch, head_kv, sequence.kv_row);
+    Pipeline pipeline(thread, shared + Config::QueryTile::bytes,
+                      matrix(params.k, params.k_stride, item.batch, head_kv, sequence.kv_row), value,
+                      KvWalk<Rules, Config::tile_n>(params, context, item.q_first, q_last));
+    load_query(thread, item, sequence);
+    pipeline.start();
+    if constexpr (Config::q_in_registers) {
+      cp_async_wait<Pipeline::start_items>();
+      __syncthreads();
+      q.keep();
+    }
+
+    if (!pipeline.current().exists()) {  // O must not meet a Q that is still on its way
+      cp_async_wait<0>();
+      __syncthreads();
+    }
+    for (; pipeline.current().exists(); pipeline.advance()) {
+      const KvTile tile = pipeline.current();
+      const bool scrub = tile.tile_class == TileClass::mixed;
+      bool scrubbed = false;
+      const uint32 k_tile = pipeline.acquire_key(scrub, scrubbed);
+      const TileClass warp_class = class_for_warp(pipeline.walk, tile, warp_first, warp_last);
+
+      Accumulator<m_tiles, Config::tile_n> s;
+      if (warp_class != TileClass::empty) {
+        multiply_q_k<Element, typename Config::KeyTile, m_tiles>(
+            s, q, column_first_address<typename Config::KeyTile>(k_tile, lane));
+        if (scale_first) apply_scale_and_score(s, context, place, tile.kv_first);
+        if (warp_class == TileClass::mixed) {
+          apply_mask<Rules, m_tiles, Config::tile_n>(s, params, context, place, tile.kv_first);
+        } else if (tile.kv_first + Config::tile_n > sequence.len_kv) {
+          mask_tail<m_tiles, Config::tile_n>(s, context, place, tile.kv_first);
+        }
+        softmax.template fit_reference<Config::tile_n, Config::columns_v>(s, o);
+      }
+
+      const uint32 v_tile = pipeline.acquire_value(scrub, scrubbed);
+      if (warp_class != TileClass::empty) {
+        const uint32 v_address = row_first_address<typename Config::ValueTile>(v_tile, lane, 0);
+#pragma unroll
+        for (int k = 0; k < Config::tile_n / 16; ++k) {
+          uint32 p[m_tiles][4];
+          softmax.template exponentiate<Element, Config::tile_n>(p, s, k);
+          multiply_p_v<Element, typename Config::ValueTile, m_tiles>(o, p, v_address, k);
+        }
+        if (Rules::has_mask && scrubbed) {
+          restore_kept_non_finite<Rules, Config::tile_n, Config::head_dim_v, m_tiles, Config::columns_v>(
+              o, params, context, place, value.data, value.row_stride, tile.kv_first);
+        }
+      }
+    }
+    finish(item, sequence, softmax, o);
+  }
+
+  SACCADE_FN static MatrixView<Element> matrix(const void* tensor, const TensorStrides& stride, int batch, int head,
+                                               int64 first_row) {
+    return {head_pointer<Config::varlen>(static_cast<const Element*>(tensor), stride, batch, head, first_row),
+            stride.row};
+  }
+
+  SACCADE_FN void load_query(uint32 thread, const WorkItem& item, const Sequence& sequence) const {
+    const MatrixView<Element> query = matrix(params.q, params.q_stride, item.batch, item.head, sequence.q_row);
+    copy_tile_async<typename Config::QueryTile, Config::head_dim_qk, Config::threads, Config::load_bytes>(
+        thread, shared, query.data, query.row_stride, item.q_first, sequence.len_q);
+    if constexpr (Config::q_in_registers) cp_async_commit();  // awaited by itself
+  }
+
+  /// The block's class, sharpened where the mask cuts through the block's rows.
+  SACCADE_FN static TileClass class_for_warp(const KvWalk<Rules, Config::tile_n>& walk, const KvTile& tile,
+                                             int warp_first, int warp_last) {
+    if (warp_last < warp_first) return TileClass::empty;
+    if (!Rules::has_mask || tile.tile_class == TileClass::full) return TileClass::full;
+    return walk.classify(warp_first, warp_last, tile.kv_first);
+  }
+
+  SACCADE_FN void apply_scale_and_score(Accumulator<m_tiles, Config::tile_n>& s, const RuleContext& context,
+                                        const LanePlace& place, int kv_first) const {
+    if constexpr (Rules::has_score) {
+      apply_score<Rules, m_tiles, Config::tile_n>(s, params, context, place, kv_first);
+    } else {
+      for_each_score<m_tiles, Config::tile_n>(s, place, [&](float& value, int, int) { value *= params.scale; });
+    }
+  }
+
+  SACCADE_FN void finish(const WorkItem& item, const Sequence& sequence,
+                         OnlineSoftmax<m_tiles, Rules::has_score>& softmax,
+                         const Accumulator<m_tiles, Config::columns_v>& o) const {
+    const uint32 warp_row = thread_index() / 32 * Config::warp_rows;
+    float inverse[2 * m_tiles], lse[2 * m_tiles];
+    softmax.finish(inverse, lse);
+    Element* output = head_pointer<Config::varlen>(static_cast<Element*>(params.o), params.o_stride, item.batch,
+                                                   item.head, sequence.q_row);
+    store_rows<Element, typename Config::QueryTile, Config::head_dim_v, Config::load_bytes, m_tiles, Config::columns_v>(
+        o, inverse, shared, warp_row, output, params.o_stride.row, item.q_first + int(warp_row), sequence.len_q);
+    if constexpr (Config::lse) store_lse(item, sequence, lse, warp_row);
+  }
+
+  SACCADE_FN void store_lse(const WorkItem& item, const Sequence& sequence, const float (&lse)[2 * m_tiles],
+                            uint32 warp_row) const {
+    const uint32 lane = thread_index() % 32;
+    if (lane % 4 != 0) return;
+    const int64 head_row = Config::varlen ? item.head * params.total_q + sequence.q_row
+                                          : (int64(item.batch) * params.heads_q + item.head) * params.seqlen_q;
+#pragma unroll
+    for (int r = 0; r < 2 * m_tiles; ++r) {
+      const int row = item.q_first + int(warp_row + 8 * r + lane / 4);
+      if (row < sequence.len_q) params.lse[head_row + row] = lse[r];
+    }
+  }
+};
+
+/// The body of an emitted kernel, with Schedule::shared_bytes of dynamic shared memory.
+template <class Schedule, class Rules>
+SACCADE_FN void forward_sm80(const KernelParams& params) {
+  static_assert(ForwardSm80<ForwardConfig<Schedule>, Rules>::shared_bytes == Schedule::shared_bytes,
+                "the generator's model of shared memory and the kernel's layout must agree");
+  extern __shared__ __align__(128) unsigned char shared_memory[];
+  const ForwardSm80<ForwardConfig<Schedule>, Rules> kernel{params, shared_address_of(shared_memory)};
+  kernel.run();
+}
+
+}  // namespace saccade::cuda

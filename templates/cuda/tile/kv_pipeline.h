@@ -1,0 +1,187 @@
+// The stream of K and V tiles through shared memory: which tiles of the sequence are walked, and the multi-stage
+// cp.async pipeline.
+#pragma once
+
+#include "saccade_templates/cuda/tile/masking.h"
+#include "saccade_templates/cuda/tile/tile_copy.h"
+
+namespace saccade::cuda {
+
+/// A tile of keys and what the mask keeps of it for the block's rows.
+struct KvTile {
+  int kv_first;  ///< -1: past the last tile
+  TileClass tile_class;
+
+  SACCADE_FN bool exists() const { return kv_first >= 0; }
+};
+
+/// Walks the tiles of the block's KV range in rising order, leaving out those that the mask empties.
+template <class Rules, int tile_n>
+struct KvWalk {
+  const KernelParams& params;
+  RuleContext context;
+  int q_first, q_last;
+  int next_kv, end_kv;
+
+  SACCADE_FN KvWalk(const KernelParams& kernel_params, const RuleContext& rule_context, int first_row, int last_row)
+      : params(kernel_params),
+        context(rule_context),
+        q_first(first_row),
+        q_last(last_row),
+        next_kv(0),
+        end_kv(rule_context.len_kv) {
+    if constexpr (Rules::has_mask) {
+      const KvRange range = Rules::kv_range(params, context.tile(q_first, q_last, 0, context.len_kv - 1));
+      next_kv = maximum(range.begin, 0) / tile_n * tile_n;
+      end_kv = minimum(range.end, context.len_kv);
+    }
+  }
+
+  SACCADE_FN TileClass classify(int first_row, int last_row, int kv_first) const {
+    if constexpr (Rules::has_mask) {
+      const int kv_last = minimum(kv_first + tile_n, context.len_kv) - 1;
+      return Rules::tile_class(params, context.tile(first_row, last_row, kv_first, kv_last));
+    } else {
+      return TileClass::full;
+    }
+  }
+
+  SACCADE_FN KvTile next() {
+    while (next_kv < end_kv) {
+      const int kv_first = next_kv;
+      next_kv += tile_n;
+      const TileClass tile_class = classify(q_first, q_last, kv_first);
+      if (tile_class != TileClass::empty) return {kv_first, tile_class};
+    }
+    return {-1, TileClass::empty};
+  }
+};
+
+/// One matrix of a sequence: row 0 and the stride of rows.
+template <class Element>
+struct MatrixView {
+  const Element* data;
+  int64 row_stride;
+};
+
+/// K and V tiles in the order K0 V0 K1 V1 ..., through a ring of shared memory slots `depth` items long: item i is
+/// being used while items up to i + depth - 1 are on their way. Either K and V have `stages` slots each (depth = 2 *
+/// stages), or they share one ring of `stages` slots (depth = stages).
+///
+/// With two or more stages each, K and V of a tile are awaited together, which halves the barriers.
+template <class Config, class Rules>
+struct KvPipeline {
+  using Element = typename Config::Element;
+  using KeyTile = typename Config::KeyTile;
+  using ValueTile = typename Config::ValueTile;
+  static constexpr int stages = Config::stages;
+  static constexpr bool shared_ring = Config::shared_kv;
+  static constexpr int depth = shared_ring ? stages : 2 * stages;
+  static constexpr bool whole_tiles = !shared_ring && stages >= 2;
+  static constexpr int slot_bytes = maximum(KeyTile::bytes, ValueTile::bytes);
+  static constexpr int bytes = shared_ring ? stages * slot_bytes : stages * (KeyTile::bytes + ValueTile::bytes);
+  static constexpr int start_items = whole_tiles ? depth - 2 : depth - 1;  ///< groups that start() commits
+  static constexpr int tiles_ahead = whole_tiles ? stages - 1 : depth / 2;
+  static_assert(depth >= 2, "the next item is loaded while one is used");
+
+  /// A position in a ring of slots.
+  template <int slots, int stride>
+  struct Cursor {
+    uint32 offset = 0;
+    SACCADE_FN uint32 advance() {
+      const uint32 here = offset;
+      offset = offset + stride == uint32(slots * stride) ? 0 : offset + stride;
+      return here;
+    }
+  };
+  using KeyCursor = Cursor<stages, shared_ring ? slot_bytes : KeyTile::bytes>;
+  using ValueCursor = Cursor<stages, shared_ring ? slot_bytes : ValueTile::bytes>;
+
+  uint32 thread;
+  uint32 shared;
+  MatrixView<Element> key, value;
+  KvWalk<Rules, Config::tile_n> walk;
+  KvTile tiles[tiles_ahead + 1];  ///< the tile in use and those whose loads have begun
+  KeyCursor key_load, key_use;
+  ValueCursor value_load, value_use;
+
+  SACCADE_FN KvPipeline(uint32 thread_in_block, uint32 shared_memory, const MatrixView<Element>& k,
+                        const MatrixView<Element>& v, const KvWalk<Rules, Config::tile_n>& kv_walk)
+      : thread(thread_in_block), shared(shared_memory), key(k), value(v), walk(kv_walk) {}
+
+  /// Starts the first loads. Whatever the caller has issued since its last commit joins the first group.
+  SACCADE_FN void start() {
+#pragma unroll
+    for (int item = 0; item < start_items; ++item) issue(item);
+  }
+
+  SACCADE_FN const KvTile& current() const { return tiles[0]; }
+
+  /// Waits for K of the current tile (and V, when whole tiles are awaited) and gives its address. `scrub`: see
+  /// acquire_value.
+  SACCADE_FN uint32 acquire_key(bool scrub, bool& scrubbed) {
+    if constexpr (whole_tiles) {
+      cp_async_wait<depth - 4>();
+      scrubbed = barrier(scrub, value_use.offset);
+      issue(depth - 2);
+      issue(depth - 1);
+    } else {
+      cp_async_wait<depth - 2>();
+      __syncthreads();
+      issue(depth - 1);
+    }
+    return shared + key_use.advance();
+  }
+
+  /// Waits for V of the current tile and gives its address. With `scrub` (the same in all threads), infinities and NaN
+  /// in it are replaced by zeros; `scrubbed` tells all threads whether there were any.
+  SACCADE_FN uint32 acquire_value(bool scrub, bool& scrubbed) {
+    if constexpr (!whole_tiles) {
+      cp_async_wait<depth - 2>();
+      scrubbed = barrier(scrub, shared_ring ? key_use.offset : value_use.offset);
+      issue(depth);
+    }
+    return shared + (shared_ring ? key_use.advance() : value_base + value_use.advance());
+  }
+
+  /// Moves on to the next tile.
+  SACCADE_FN void advance() {
+#pragma unroll
+    for (int i = 0; i < tiles_ahead; ++i) tiles[i] = tiles[i + 1];
+  }
+
+ private:
+  static constexpr uint32 value_base = shared_ring ? 0 : stages * KeyTile::bytes;
+
+  /// Starts the load of item `item` counted from K of the current tile; an empty group past the last tile.
+  SACCADE_FN void issue(int item) {
+    KvTile& tile = tiles[item / 2];
+    if (item % 2 == 0) {
+      tile = walk.next();
+      const uint32 slot = shared + key_load.advance();
+      if (tile.exists()) {
+        copy_tile_async<KeyTile, Config::head_dim_qk, Config::threads, Config::load_bytes>(
+            thread, slot, key.data, key.row_stride, tile.kv_first, walk.context.len_kv);
+      }
+    } else {
+      const uint32 slot = shared + (shared_ring ? key_load.advance() : value_base + value_load.advance());
+      if (tile.exists()) {
+        copy_tile_async<ValueTile, Config::head_dim_v, Config::threads, Config::load_bytes>(
+            thread, slot, value.data, value.row_stride, tile.kv_first, walk.context.len_kv);
+      }
+    }
+    cp_async_commit();
+  }
+
+  /// The block's barrier, after this thread has scrubbed its part of V in the slot at `value_offset`.
+  SACCADE_FN bool barrier(bool scrub, uint32 value_offset) {
+    if (Rules::has_mask && scrub) {
+      return __syncthreads_or(scrub_own_chunks<Element, ValueTile, Config::head_dim_v, Config::threads>(
+          thread, shared + value_base + value_offset));
+    }
+    __syncthreads();
+    return false;
+  }
+};
+
+}  // namespace saccade::cuda

@@ -1,0 +1,60 @@
+// Which rows of which sequence and head a block computes.
+#pragma once
+
+#include "saccade_templates/common/params.h"
+#include "saccade_templates/cuda/prims/types.h"
+
+namespace saccade::cuda {
+
+/// The order in which blocks take the row tiles of a head. Blocks start in the order of their index, and tiles of one
+/// head stay together, so that its K and V stay in L2. Where later rows have more keys (causal), starting with the last
+/// leaves short work for the end.
+enum class BlockOrder : int { first_rows_first = 0, last_rows_first = 1 };
+
+/// The positions of one sequence of the batch in q and k/v.
+struct Sequence {
+  int64 q_row;  ///< varlen: row of q where it starts
+  int64 kv_row;
+  int len_q, len_kv;
+};
+
+template <bool varlen>
+SACCADE_FN Sequence sequence_of(const KernelParams& params, int batch) {
+  if constexpr (varlen) {
+    const int q_begin = params.cu_seqlens_q[batch];
+    const int kv_begin = params.cu_seqlens_kv[batch];
+    return {q_begin, kv_begin, params.cu_seqlens_q[batch + 1] - q_begin, params.cu_seqlens_kv[batch + 1] - kv_begin};
+  } else {
+    return {0, 0, params.seqlen_q, params.seqlen_kv};
+  }
+}
+
+/// One tile of rows of one query head.
+struct WorkItem {
+  int batch, head, q_first;
+};
+
+/// Work items are numbered with the row tile fastest, then the head, then the batch, so that heads that share K and V
+/// are neighbours.
+template <int tile_m>
+SACCADE_FN uint64 count_work_items(const KernelParams& params) {
+  return uint64(ceil_div(params.seqlen_q, tile_m)) * uint64(params.heads_q) * uint64(params.batch);
+}
+
+template <int tile_m, BlockOrder order>
+SACCADE_FN WorkItem work_item(const KernelParams& params, uint64 index) {
+  const int row_tiles = ceil_div(params.seqlen_q, tile_m);
+  const uint64 head_index = index / uint32(row_tiles);
+  int row_tile = int(index - head_index * uint32(row_tiles));
+  if (order == BlockOrder::last_rows_first) row_tile = row_tiles - 1 - row_tile;
+  const uint64 batch = head_index / uint32(params.heads_q);
+  return {int(batch), int(head_index - batch * uint32(params.heads_q)), row_tile * tile_m};
+}
+
+/// The first element of a head of a sequence: q, k, v or o.
+template <bool varlen, class Element>
+SACCADE_FN Element* head_pointer(Element* tensor, const TensorStrides& stride, int batch, int head, int64 first_row) {
+  return tensor + (varlen ? first_row * stride.row : batch * stride.batch) + head * stride.head;
+}
+
+}  // namespace saccade::cuda
