@@ -1,0 +1,8 @@
+// What the emitted `struct Rules` needs: the launch contract, indices and intervals.
+#pragma once
+
+#define SACCADE_FN inline __attribute__((always_inline))
+
+#include "saccade_templates/common/interval.h"
+#include "saccade_templates/common/params.h"
+#include "saccade_templates/common/rules.h"
