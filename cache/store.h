@@ -27,6 +27,8 @@ class KeyBuilder {
 struct Binary {
   std::string code;      ///< cubin or ELF object, raw
   std::string metadata;  ///< JSON provenance: registers, spills, compile time, compiler; not in the key
+  /// Set by find_binary: path of the database it came from, empty when it came from this process's memory. put_binary ignores it.
+  std::string layer = {};
 };
 
 struct Tuned {
@@ -44,7 +46,7 @@ struct Options {
   std::string directory;
   std::vector<std::string> packs;  ///< read-only databases below the user's
   bool read_only = false;
-  bool memory_only = false;
+  bool memory_only = false;  ///< no user database; packs are still read
   std::int64_t max_bytes = std::int64_t{1} << 30;
 };
 
@@ -77,14 +79,17 @@ class Store {
   virtual ~Store() = default;
 
   /// Looks in memory, the user database, then the packs; compares full key bytes and verifies the checksum.
-  virtual std::optional<Binary> find_binary(const std::string& key) = 0;
+  /// `layer` is set to the path of the database that had it, or "memory" when this process put it itself.
+  virtual std::optional<Binary> find_binary(const std::string& key, std::string* layer = nullptr) = 0;
   virtual void put_binary(const std::string& key, Binary binary, std::string_view label) = 0;
   virtual std::optional<Tuned> find_tuned(const std::string& key, std::string* layer = nullptr) = 0;
   virtual void put_tuned(const std::string& key, Tuned tuned, std::string_view label) = 0;
   virtual std::optional<Rejected> find_rejected(const std::string& key) = 0;
   virtual void put_rejected(const std::string& key, Rejected rejected, std::string_view label) = 0;
 
-  /// Best effort, across processes: null when the lock cannot be had within the time; then compile anyway.
+  /// Best effort, across processes: null when the lock cannot be had within the time, or there is no writable folder; then
+  /// compile anyway. Look again after getting it. Its release waits (1 s at most) for queued writes, so that the next
+  /// holder finds what this one put.
   virtual std::unique_ptr<CompileLock> lock(const std::string& key, int timeout_ms) = 0;
 
   /// Waits until queued writes are on disk (or dropped).
@@ -94,7 +99,8 @@ class Store {
   virtual std::vector<Entry> list() = 0;
   /// Reads every row of every layer; one line for each fault found, empty when all is well.
   virtual std::vector<std::string> verify() = 0;
-  /// Evicts least recently used binaries until the user database holds at most `max_bytes`; returns bytes freed.
+  /// Evicts least recently used binaries, then rejected rows, until the user database holds at most `max_bytes`; tuned rows
+  /// stay. Returns bytes freed.
   virtual std::int64_t trim(std::int64_t max_bytes) = 0;
   virtual std::string user_path() const = 0;  ///< empty when memory only
 };

@@ -16,9 +16,9 @@ struct CompiledBinary {
   std::string code;  ///< cubin (CUDA) or relocatable ELF object (CPU)
   std::string log;   ///< the compiler's own words (ptxas -v for CUDA)
   double compile_ms = 0;
-  int registers = 0;            ///< CUDA: the largest of its kernels
-  std::int64_t spill_bytes = 0; ///< CUDA: stores + loads
-  std::int64_t stack_bytes = 0; ///< CUDA: local memory frame
+  int registers = 0;             ///< CUDA: the largest of its kernels
+  std::int64_t spill_bytes = 0;  ///< CUDA: stores + loads
+  std::int64_t stack_bytes = 0;  ///< CUDA: local memory frame
   std::int64_t static_shared_bytes = 0;
 };
 
@@ -34,17 +34,17 @@ class Compiler {
 };
 
 /// NVRTC (12.4 or newer), opened with dlopen on first use. Search order: $SACCADE_NVRTC (a file), the loader's path
-/// (libnvrtc.so.13, .12, .so), $CUDA_HOME and $CUDA_PATH, /usr/local/cuda, PyPI's nvidia/*/lib under the active Python's
-/// site-packages. `not_found` lists what was tried.
+/// (libnvrtc.so.13, .12, .so), $CUDA_HOME and $CUDA_PATH, /usr/local/cuda, PyPI's nvidia/*/lib under the active
+/// Python's site-packages. `not_found` lists what was tried.
 Expected<const Compiler*> nvrtc_compiler();
 /// The resolved path of the NVRTC library in use, empty when none was found. It is opened by the first compile.
 std::string nvrtc_path();
 /// "13.0"; opens the library. The errors of nvrtc_compiler(), and those of a library that cannot be used.
 Expected<std::string> nvrtc_version();
 
-/// Clang 19 in libsaccade_clang.so: beside libsaccade.so or in ../lib, or $SACCADE_CLANG (a file). Opened with dlopen by the
-/// first compile() and not before, so that identity() and options() make keys for cached kernels on a machine without
-/// LLVM; compile() gives `not_found` there.
+/// Clang 19 in libsaccade_clang.so: beside libsaccade.so or in ../lib, or $SACCADE_CLANG (a file). Opened with dlopen
+/// by the first compile() and not before, so that identity() and options() make keys for cached kernels on a machine
+/// without LLVM; compile() gives `not_found` there.
 Expected<const Compiler*> clang_compiler();
 /// Opens libsaccade_clang.so if need be; `not_found` says what was tried.
 Status clang_status();

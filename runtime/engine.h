@@ -117,6 +117,11 @@ struct TuneOutcome {
 /// Implemented by tuner/ (linked into the same library, so that runtime/ does not depend on it).
 Expected<TuneOutcome> tune_schedule(Engine& engine, const TuneRequest& request);
 
+/// The largest size of the bucket that a shape's lengths fall into: four buckets an octave, exact up to 8. Schedules are chosen for
+/// it and tuned rows are keyed by it, so that a length that grows by one each step (decoding) plans once, and the choice
+/// does not depend on which length of a bucket came first. Batch, heads and alignment are kept.
+Shape planning_shape(const Shape& shape, const Problem& problem);
+
 /// Keys of the three tables; shared by the engine and the tuner.
 std::string binary_key(const std::string& source, const Target& target, const Compiler& compiler);
 std::string tuned_key(const Family& family, const Problem& problem, const Shape& shape, const Target& target);

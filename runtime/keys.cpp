@@ -1,0 +1,86 @@
+// The keys of the cache's three tables. What is in each and why: a binary is what the compiler made of these bytes with
+// these options for this target; a tuned row is the winner for a class of shapes on a class of machines; a rejected
+// candidate failed whatever the sizes were.
+#include <sodium.h>
+
+#include <algorithm>
+#include <bit>
+
+#include "runtime/engine.h"
+
+namespace saccade {
+namespace {
+
+/// A change of how candidates are measured makes old winners incomparable.
+constexpr std::int64_t kMeasurementVersion = 1;
+
+std::int64_t bucket(std::int64_t size) {
+  if (size <= 4) return std::max<std::int64_t>(size, 0);
+  const int octave = std::bit_width(static_cast<std::uint64_t>(size - 1)) - 1;  // 2^octave < size <= 2^(octave + 1)
+  const std::int64_t step = std::max<std::int64_t>((std::int64_t{1} << octave) / 4, 1);
+  return (size + step - 1) / step * step;
+}
+
+std::string digest(std::string_view text) {
+  std::string hash(crypto_generichash_BYTES, '\0');
+  crypto_generichash(reinterpret_cast<unsigned char*>(hash.data()), hash.size(),
+                     reinterpret_cast<const unsigned char*>(text.data()), text.size(), nullptr, 0);
+  return hash;
+}
+
+/// Rows of all sequences, for a mean length in its bucket.
+std::int64_t planning_total(std::int64_t total, std::int64_t batch, std::int64_t longest) {
+  if (batch <= 0 || total <= 0) return std::max<std::int64_t>(total, 0);
+  return batch * std::min(bucket((total + batch - 1) / batch), longest);
+}
+
+}  // namespace
+
+Shape planning_shape(const Shape& shape, const Problem& problem) {
+  Shape planned = shape;
+  planned.seqlen_q = bucket(shape.seqlen_q);
+  planned.seqlen_kv = bucket(shape.seqlen_kv);
+  if (problem.layout == Layout::varlen) {
+    planned.total_q = planning_total(shape.total_q, shape.batch, planned.seqlen_q);
+    planned.total_kv = planning_total(shape.total_kv, shape.batch, planned.seqlen_kv);
+  }
+  return planned;
+}
+
+std::string binary_key(const std::string& source, const Target& target, const Compiler& compiler) {
+  cache::KeyBuilder key;
+  key.add("table", "binary").add("abi", kGeneratorAbi).add("target", binary_identity(target));
+  key.add("compiler", compiler.identity());
+  for (const std::string& option : compiler.options(target)) key.add("option", option);
+  // A digest stands for the text of each header: together they are a hundred kilobytes, the same in every row.
+  for (const EmbeddedTemplate& header : included_templates(source)) key.add(header.name, digest(header.text));
+  key.add("source", source);
+  return key.bytes();
+}
+
+std::string tuned_key(const Family& family, const Problem& problem, const Shape& shape, const Target& target) {
+  const Shape planned = planning_shape(shape, problem);
+  const std::int64_t group = planned.heads_kv > 0 ? planned.heads_q / planned.heads_kv : 0;
+  cache::KeyBuilder key;
+  key.add("table", "tuned").add("measurement", kMeasurementVersion);
+  key.add("family", family.name).add("family version", family.version);
+  key.add("problem", to_json(problem)).add("target", tuning_identity(target));
+  key.add("batch x heads", bucket(planned.batch * planned.heads_q)).add("group", group);
+  key.add("seqlen_q", planned.seqlen_q).add("seqlen_kv", planned.seqlen_kv);
+  key.add("mean_q", planned.batch > 0 ? planned.total_q / planned.batch : 0);
+  key.add("mean_kv", planned.batch > 0 ? planned.total_kv / planned.batch : 0);
+  key.add("alignment", planned.alignment);
+  return key.bytes();
+}
+
+std::string rejected_key(const Family& family, const Problem& problem, const Target& target, const Schedule& schedule) {
+  cache::KeyBuilder key;
+  key.add("table", "rejected")
+      .add("abi", kGeneratorAbi)
+      .add("family", family.name)
+      .add("family version", family.version);
+  key.add("problem", to_json(problem)).add("target", binary_identity(target)).add("schedule", to_json(schedule));
+  return key.bytes();
+}
+
+}  // namespace saccade
