@@ -1,0 +1,13 @@
+file(GLOB support CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/support/*.cpp)
+add_library(saccade_test_support STATIC ${support})
+target_link_libraries(saccade_test_support PUBLIC saccade_tuner PRIVATE third_party_text)
+
+saccade_test(test_oracle SOURCES ${CMAKE_CURRENT_LIST_DIR}/grid_oracle_test.cpp LIBRARIES saccade_test_support)
+if(SACCADE_CLANG)
+  saccade_test(test_cpu_grid SOURCES ${CMAKE_CURRENT_LIST_DIR}/grid_test.cpp
+               LIBRARIES saccade_test_support LABELS cpu TIMEOUT 1500)
+  file(GLOB traps CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/traps_*_test.cpp)
+  saccade_test(test_cpu_traps
+    SOURCES ${traps} ${CMAKE_CURRENT_LIST_DIR}/traps_fixture.cpp ${CMAKE_CURRENT_LIST_DIR}/traps_device_cpu.cpp
+    LIBRARIES saccade_test_support LABELS cpu TIMEOUT 900)
+endif()

@@ -1,0 +1,45 @@
+// Runs the correctness grid on devices, several problems at a time, and gathers one row for each distinct problem.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runtime/device.h"
+#include "runtime/engine.h"
+#include "tests/support/grid.h"
+
+namespace saccade::test_support {
+
+struct GridRunOptions {
+  std::vector<std::shared_ptr<const Device>> devices;  ///< of one target; cases take turns
+  int threads = 2;
+  int only = -1;      ///< run this case alone
+  int schedules = 0;  ///< besides the default, so many random legal candidates for each case
+};
+/// SACCADE_GRID_ONLY=index and SACCADE_GRID_SCHEDULES=count.
+void read_environment(GridRunOptions& options);
+
+/// What was seen of one distinct problem.
+struct GridRow {
+  std::string rule, problem;  ///< the problem as JSON
+  int cases = 0, refused = 0, failed = 0;
+  double worst_o = 0, worst_lse = 0;  ///< the largest error / bound; at most 1 when all is well
+  int worst_o_case = -1, worst_lse_case = -1;
+  std::vector<std::string> schedules;  ///< distinct ones that ran
+};
+
+struct GridReport {
+  std::vector<GridRow> rows;
+  std::vector<std::string> failures;  ///< one line each, with what reproduces it
+  int cases = 0, runs = 0, refused = 0;
+  double seconds = 0;
+};
+
+GridReport run_grid(Engine& engine, const std::vector<GridCase>& cases, const GridRunOptions& options);
+
+/// Lines for people: counts, the worst ratios, the first failures.
+std::string summary(const GridReport& report, std::size_t most_failures = 20);
+
+}  // namespace saccade::test_support
