@@ -11,9 +11,6 @@
 
 namespace saccade::cpu {
 
-constexpr float kLog2E = 1.44269504088896341f;
-constexpr float kLn2 = 0.69314718055994531f;
-
 template <class Config>
 class Forward {
   using L = Layout<Config>;

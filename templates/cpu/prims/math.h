@@ -5,6 +5,9 @@
 
 namespace saccade::cpu {
 
+constexpr float kLog2E = 1.44269504088896341f;
+constexpr float kLn2 = 0.69314718055994531f;
+
 /// 2^x for x <= 0; NaN gives NaN, results below 2^-126 give 0 (so -inf gives exactly 0). Largest error 1 ulp.
 /// x = n + r with n the nearest integer; 2^r by a minimax polynomial on [-1/2, 1/2] (relative error 1.6e-8), fitted
 /// with the constant term fixed to 1, so that 2^0 is exact.
