@@ -9,6 +9,8 @@
 #include <limits>
 #include <string_view>
 
+#include "generator/expr/evaluate.h"
+
 namespace saccade {
 namespace {
 
@@ -169,11 +171,12 @@ struct RowInput {
   const Real* v;
 };
 
+/// The score program on `s`, each operation rounded to `precision`.
 template <class Real>
-double scored(const RowInput<Real>& row, std::int64_t j, double s) {
+double scored(const RowInput<Real>& row, std::int64_t j, double s, expr::Precision precision) {
   if (row.problem.score.is_identity()) return s;
   const expr::Point point{row.sequence.b, row.h, row.i, j, row.sequence.len_q, row.sequence.len_kv};
-  return expr::evaluate(row.problem.score, row.problem.declarations, row.call.bindings, point, s);
+  return expr::evaluate(*row.problem.score.root(), {row.call.bindings, point, s, precision}).f;
 }
 
 template <class Real>
@@ -196,7 +199,9 @@ Real row_maximum(const std::vector<Real>& s, const unsigned char* keep) {
 
 struct ExactArithmetic {
   using Real = double;
-  static double score(const RowInput<double>& row, std::int64_t j, double product) { return scored(row, j, product); }
+  static double score(const RowInput<double>& row, std::int64_t j, double product) {
+    return scored(row, j, product, expr::Precision::f64);
+  }
   static double weight(const Problem&, double p, double total) { return p / total; }
   static double output(const Problem&, double o) { return o; }
 };
@@ -205,7 +210,7 @@ struct PlainArithmetic {
   using Real = float;
   static float score(const RowInput<float>& row, std::int64_t j, float product) {
     const double stored = rounded_within_range(row.problem.q_dtype, product);
-    return static_cast<float>(scored(row, j, stored));
+    return static_cast<float>(scored(row, j, stored, expr::Precision::f32));
   }
   static float weight(const Problem& problem, float p, float total) {
     return static_cast<float>(rounded(problem.v_dtype, p / total));

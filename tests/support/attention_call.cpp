@@ -51,7 +51,6 @@ TensorStrides strides_of(const Extent& extent, View view, std::int64_t element_b
     case View::longer_rows: return heads_outer(extent, dim, extent.rows + 9);
     case View::expanded_heads: return {extent.rows * dim, 0, dim};
     case View::expanded_batch: return {0, extent.rows * dim, dim};
-    case View::reversed_rows: return {all_heads * extent.rows, extent.rows * dim, -dim};
     case View::aligned_8:
     case View::aligned_4:
     case View::aligned_2:
@@ -86,7 +85,6 @@ const char* name_of(View view) {
     case View::longer_rows: return "longer_rows";
     case View::expanded_heads: return "expanded_heads";
     case View::expanded_batch: return "expanded_batch";
-    case View::reversed_rows: return "reversed_rows";
     case View::aligned_8: return "aligned_8";
     case View::aligned_4: return "aligned_4";
     case View::aligned_2: return "aligned_2";

@@ -14,7 +14,8 @@ namespace saccade::test_support {
 namespace {
 
 constexpr std::size_t kGuardBytes = 256;
-constexpr unsigned char kPoison = 0xff;  // NaN in every float type
+constexpr std::size_t kWorkspaceAlignment = 256;  // RunArguments::workspace; host memory is only 64-byte aligned
+constexpr unsigned char kPoison = 0xff;           // NaN in every float type
 
 /// Memory of a device, released with the object.
 class DeviceBuffer {
@@ -84,6 +85,7 @@ class BoundCall {
   std::vector<DeviceBuffer> buffers_;
   std::vector<std::pair<std::size_t, const std::vector<std::byte>*>> inputs_;  ///< index in buffers_, what it must hold
   std::size_t o_ = 0, lse_ = 0, workspace_ = 0;
+  std::size_t workspace_end_ = 0;  ///< in its buffer; what follows must stay as it is
   std::vector<TableArgument> tables_;
   std::vector<ScalarArgument> scalars_;
   RunArguments arguments_;
@@ -122,10 +124,13 @@ Status BoundCall::bind(std::int64_t workspace_bytes) {
   const std::int64_t rows = call.shape.heads_q * (varlen ? call.shape.total_q : call.shape.batch * call.shape.seqlen_q);
   SACCADE_ASSIGN(o_, add_output(call.o.bytes.size()));
   SACCADE_ASSIGN(lse_, add_output(static_cast<std::size_t>(rows) * sizeof(float) + 2 * kGuardBytes));
-  SACCADE_ASSIGN(workspace_, add_output(static_cast<std::size_t>(workspace_bytes) + kGuardBytes));
+  SACCADE_ASSIGN(workspace_, add_output(static_cast<std::size_t>(workspace_bytes) + kWorkspaceAlignment + kGuardBytes));
   arguments_.o = const_cast<std::byte*>(element(buffers_[o_], call.o));
   if (call.problem.lse) arguments_.lse = reinterpret_cast<float*>(buffers_[lse_].data() + kGuardBytes);
-  if (workspace_bytes > 0) arguments_.workspace = buffers_[workspace_].data();
+  const std::size_t misaligned = reinterpret_cast<std::uintptr_t>(buffers_[workspace_].data()) % kWorkspaceAlignment;
+  const std::size_t workspace_begin = (kWorkspaceAlignment - misaligned) % kWorkspaceAlignment;
+  workspace_end_ = workspace_begin + static_cast<std::size_t>(workspace_bytes);
+  if (workspace_bytes > 0) arguments_.workspace = buffers_[workspace_].data() + workspace_begin;
 
   for (const auto* offsets : {&call.cu_seqlens_q, &call.cu_seqlens_kv}) {
     if (!varlen) break;
@@ -174,7 +179,7 @@ Expected<RawOutputs> BoundCall::run(const Plan& plan, Stream stream) {
   SACCADE_ASSIGN(outputs.o, buffers_[o_].download());
   SACCADE_ASSIGN(outputs.lse, buffers_[lse_].download());
   SACCADE_ASSIGN(const std::vector<std::byte> workspace, buffers_[workspace_].download());
-  for (std::size_t i = workspace.size() - kGuardBytes; i < workspace.size(); ++i) {
+  for (std::size_t i = workspace_end_; i < workspace.size(); ++i) {
     if (workspace[i] != std::byte{kPoison}) return Status::internal("the kernel wrote past the end of its workspace");
   }
   return outputs;

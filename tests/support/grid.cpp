@@ -62,8 +62,8 @@ bool shares_memory(const Views& views) {
 
 View input_view(Random& random) {
   return random.pick({View::heads_outer, View::heads_outer, View::rows_outer, View::rows_outer, View::packed,
-                      View::gapped_rows, View::longer_rows, View::expanded_heads, View::expanded_batch,
-                      View::reversed_rows, View::aligned_8, View::aligned_4, View::aligned_2});
+                      View::gapped_rows, View::longer_rows, View::expanded_heads, View::expanded_batch, View::aligned_8,
+                      View::aligned_4, View::aligned_2});
 }
 
 View output_view(Random& random) {
