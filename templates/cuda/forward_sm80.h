@@ -5,6 +5,8 @@
 // V, which stream through shared memory. Per tile of keys: S = Q K^T; score and mask; P = exp(S - reference); O += P V.
 #pragma once
 
+#include "saccade_templates/cuda/prims/types.h"  // first: it says what SACCADE_FN is
+
 #include "saccade_templates/common/params.h"
 #include "saccade_templates/common/rules.h"
 #include "saccade_templates/cuda/tile/epilogue.h"
@@ -43,20 +45,26 @@ struct ForwardSm80 {
   const KernelParams& params;
   uint32 shared;  ///< Q (later O), then the K and V ring
 
-  /// Computes all work items of this block. One each, unless the grid is smaller than the work.
+  /// Computes the block's rows of one head of one batch, or of several batches when there are more than a grid can
+  /// hold.
   SACCADE_FN void run() const {
-    const uint64 work_items = count_work_items<Config::tile_m>(params);
-    for (uint64 index = blockIdx.x; index < work_items; index += gridDim.x) {
-      const WorkItem item = work_item<Config::tile_m, Config::block_order>(params, index);
-      const Sequence sequence = sequence_of<Config::varlen>(params, item.batch);
-      if (item.q_first >= sequence.len_q) continue;
-      attend(item, sequence);
-      __syncthreads();  // the next item's Q overwrites this one's O
-    }
+    int batch = first_work_item<Config::tile_m, Config::block_order>(params).batch;
+    do {
+      attend(item_of(batch));
+      batch = opaque(batch) + batches_in_grid<Config::tile_m>(params);
+    } while (batch < params.batch);
   }
 
  private:
-  SACCADE_FN void attend(const WorkItem& item, const Sequence& sequence) const {
+  SACCADE_FN WorkItem item_of(int batch) const {
+    WorkItem item = first_work_item<Config::tile_m, Config::block_order>(params);
+    item.batch = batch;
+    return item;
+  }
+
+  SACCADE_FN void attend(const WorkItem& item) const {
+    const Sequence sequence = sequence_of<Config::varlen>(params, item.batch);
+    if (item.q_first >= sequence.len_q) return;
     const RuleContext context{item.batch, item.head, sequence.len_q, sequence.len_kv};
     const int q_last = minimum(item.q_first + Config::tile_m, sequence.len_q) - 1;
     const uint32 thread = thread_index();
@@ -125,7 +133,8 @@ struct ForwardSm80 {
         }
       }
     }
-    finish(item, sequence, softmax, o);
+    finish(opaque(item.batch), softmax, o);
+    __syncthreads();  // the next item's Q overwrites this one's O
   }
 
   SACCADE_FN static MatrixView<Element> matrix(const void* tensor, const TensorStrides& stride, int batch, int head,
@@ -158,9 +167,10 @@ struct ForwardSm80 {
     }
   }
 
-  SACCADE_FN void finish(const WorkItem& item, const Sequence& sequence,
-                         OnlineSoftmax<m_tiles, Rules::has_score>& softmax,
+  SACCADE_FN void finish(int batch, OnlineSoftmax<m_tiles, Rules::has_score>& softmax,
                          const Accumulator<m_tiles, Config::columns_v>& o) const {
+    const WorkItem item = item_of(batch);
+    const Sequence sequence = sequence_of<Config::varlen>(params, item.batch);
     const uint32 warp_row = thread_index() / 32 * Config::warp_rows;
     float inverse[2 * m_tiles], lse[2 * m_tiles];
     softmax.finish(inverse, lse);

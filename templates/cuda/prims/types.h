@@ -1,9 +1,8 @@
 // The few types that CUDA kernels need; no CUDA header is included.
 #pragma once
 
-#ifndef SACCADE_FN
+#define SACCADE_CUDA
 #define SACCADE_FN __device__ __forceinline__
-#endif
 
 namespace saccade::cuda {
 
@@ -37,6 +36,16 @@ SACCADE_FN uint32 thread_index() {
   uint32 index;
   asm volatile("mov.u32 %0, %%tid.x;" : "=r"(index));
   return index;
+}
+
+/// `value`, of an origin that the compiler cannot see: what is derived from it anew is not kept in registers meanwhile.
+SACCADE_FN int64 opaque(int64 value) {
+  asm volatile("" : "+l"(value));
+  return value;
+}
+SACCADE_FN int opaque(int value) {
+  asm volatile("" : "+r"(value));
+  return value;
 }
 
 SACCADE_FN float negative_infinity() { return __int_as_float(0xff800000); }

@@ -3,12 +3,11 @@
 #pragma once
 
 #include "saccade_templates/cuda/prims/types.h"
-// The headers that emitted Rules rely on.
-#include "saccade_templates/common/interval.h"
+
 #include "saccade_templates/common/params.h"
 #include "saccade_templates/common/rules.h"
-//
 #include "saccade_templates/cuda/prims/convert.h"
+#include "saccade_templates/cuda/prims/math.h"
 #include "saccade_templates/cuda/tile/warp_products.h"
 
 namespace saccade::cuda {

@@ -95,11 +95,11 @@ SACCADE_FN void copy_tile_async(uint32 thread, uint32 shared, const Element* glo
                                 int row_limit) {
   using Map = ChunkMap<Tile, head_dim, threads>;
   const Map map(thread);
-  const Element* first = global + int64(first_row + int(map.row)) * row_stride + map.chunk * 8;
+  const int64 stride = opaque(row_stride);  // or its multiples would be kept in registers
+  const Element* first = global + int64(first_row + int(map.row)) * stride + map.chunk * 8;
   const int rows_left = row_limit - first_row - int(map.row);
   map.for_each_chunk([&](int row_pass, int column_pass) {
-    const Element* source =
-        first + row_pass * (Map::rows_per_pass * row_stride) + column_pass * Map::threads_per_row * 8;
+    const Element* source = first + row_pass * (Map::rows_per_pass * stride) + column_pass * Map::threads_per_row * 8;
     copy_chunk_async<load_bytes>(shared + map.offset(row_pass, column_pass), source,
                                  map.in_head_dim(column_pass) && row_pass * Map::rows_per_pass < rows_left);
   });

@@ -1,8 +1,9 @@
 // Which rows of which sequence and head a block computes.
 #pragma once
 
-#include "saccade_templates/common/params.h"
 #include "saccade_templates/cuda/prims/types.h"
+
+#include "saccade_templates/common/params.h"
 
 namespace saccade::cuda {
 
@@ -34,21 +35,22 @@ struct WorkItem {
   int batch, head, q_first;
 };
 
-/// Work items are numbered with the row tile fastest, then the head, then the batch, so that heads that share K and V
-/// are neighbours.
-template <int tile_m>
-SACCADE_FN uint64 count_work_items(const KernelParams& params) {
-  return uint64(ceil_div(params.seqlen_q, tile_m)) * uint64(params.heads_q) * uint64(params.batch);
+/// Blocks are numbered with the row tile fastest, then the head, then the batch, so that heads that share K and V are
+/// neighbours.
+template <int tile_m, BlockOrder order>
+SACCADE_FN WorkItem first_work_item(const KernelParams& params) {
+  const uint32 row_tiles = uint32(ceil_div(params.seqlen_q, tile_m));
+  const uint32 head_index = blockIdx.x / row_tiles;
+  uint32 row_tile = blockIdx.x - head_index * row_tiles;
+  if (order == BlockOrder::last_rows_first) row_tile = row_tiles - 1 - row_tile;
+  const uint32 batch = head_index / uint32(params.heads_q);
+  return {int(batch), int(head_index - batch * uint32(params.heads_q)), int(row_tile) * tile_m};
 }
 
-template <int tile_m, BlockOrder order>
-SACCADE_FN WorkItem work_item(const KernelParams& params, uint64 index) {
-  const int row_tiles = ceil_div(params.seqlen_q, tile_m);
-  const uint64 head_index = index / uint32(row_tiles);
-  int row_tile = int(index - head_index * uint32(row_tiles));
-  if (order == BlockOrder::last_rows_first) row_tile = row_tiles - 1 - row_tile;
-  const uint64 batch = head_index / uint32(params.heads_q);
-  return {int(batch), int(head_index - batch * uint32(params.heads_q)), row_tile * tile_m};
+/// How far apart the batches of a block are: a grid holds as many whole batches as its limit of 2^31 - 1 blocks allows.
+template <int tile_m>
+SACCADE_FN int batches_in_grid(const KernelParams& params) {
+  return int(gridDim.x / (uint32(ceil_div(params.seqlen_q, tile_m)) * uint32(params.heads_q)));
 }
 
 /// The first element of a head of a sequence: q, k, v or o.

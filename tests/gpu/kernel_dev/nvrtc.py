@@ -31,7 +31,7 @@ def _setup():
     if _nvrtc is None:
         _nvrtc = _library()
         _include = tempfile.mkdtemp(prefix="saccade_kernel_dev_")
-        os.symlink(os.path.join(ROOT, "templates"), os.path.join(_include, "saccade_templates"))
+        os.symlink(os.environ.get("SACCADE_TEMPLATES", os.path.join(ROOT, "templates")), os.path.join(_include, "saccade_templates"))
     return _nvrtc
 
 
