@@ -1,5 +1,5 @@
-// The SQLite store: binaries, tuned rows and rejected candidates, three tables with three lifetimes. Knows bytes and keys,
-// nothing about attention. A cache problem is never the user's error: every fault is a miss and one warning.
+// The SQLite store: binaries, tuned rows and rejected candidates, three tables with three lifetimes. Knows bytes and
+// keys, nothing about attention. A cache problem is never the user's error: every fault is a miss and one warning.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,8 @@ class KeyBuilder {
 struct Binary {
   std::string code;      ///< cubin or ELF object, raw
   std::string metadata;  ///< JSON provenance: registers, spills, compile time, compiler; not in the key
-  /// Set by find_binary: path of the database it came from, empty when it came from this process's memory. put_binary ignores it.
+  /// Set by find_binary: path of the database it came from, empty when it came from this process's memory. put_binary
+  /// ignores it.
   std::string layer = {};
 };
 
@@ -87,9 +88,9 @@ class Store {
   virtual std::optional<Rejected> find_rejected(const std::string& key) = 0;
   virtual void put_rejected(const std::string& key, Rejected rejected, std::string_view label) = 0;
 
-  /// Best effort, across processes: null when the lock cannot be had within the time, or there is no writable folder; then
-  /// compile anyway. Look again after getting it. Its release waits (1 s at most) for queued writes, so that the next
-  /// holder finds what this one put.
+  /// Best effort, across processes: null when the lock cannot be had within the time, or there is no writable folder;
+  /// then compile anyway. Look again after getting it. Its release waits (1 s at most) for queued writes, so that the
+  /// next holder finds what this one put.
   virtual std::unique_ptr<CompileLock> lock(const std::string& key, int timeout_ms) = 0;
 
   /// Waits until queued writes are on disk (or dropped).
@@ -99,8 +100,8 @@ class Store {
   virtual std::vector<Entry> list() = 0;
   /// Reads every row of every layer; one line for each fault found, empty when all is well.
   virtual std::vector<std::string> verify() = 0;
-  /// Evicts least recently used binaries, then rejected rows, until the user database holds at most `max_bytes`; tuned rows
-  /// stay. Returns bytes freed.
+  /// Evicts least recently used binaries, then rejected rows, until the user database holds at most `max_bytes`; tuned
+  /// rows stay. Returns bytes freed.
   virtual std::int64_t trim(std::int64_t max_bytes) = 0;
   virtual std::string user_path() const = 0;  ///< empty when memory only
 };
