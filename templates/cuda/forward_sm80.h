@@ -83,10 +83,10 @@ struct ForwardSm80 {
 
     const int head_kv = item.head / params.group;
     const MatrixView<Element> value = matrix(params.v, params.v_stride, item.batch, head_kv, sequence.kv_row);
-    Pipeline pipeline(thread, shared + Config::QueryTile::bytes,
+    Pipeline pipeline(shared + Config::QueryTile::bytes,
                       matrix(params.k, params.k_stride, item.batch, head_kv, sequence.kv_row), value,
                       KvWalk<Rules, Config::tile_n>(params, context, item.q_first, q_last));
-    load_query(thread, item, sequence);
+    load_query(item, sequence);
     pipeline.start();
     if constexpr (Config::q_in_registers) {
       cp_async_wait<Pipeline::start_items>();
@@ -143,10 +143,10 @@ struct ForwardSm80 {
             stride.row};
   }
 
-  SACCADE_FN void load_query(uint32 thread, const WorkItem& item, const Sequence& sequence) const {
+  SACCADE_FN void load_query(const WorkItem& item, const Sequence& sequence) const {
     const MatrixView<Element> query = matrix(params.q, params.q_stride, item.batch, item.head, sequence.q_row);
     copy_tile_async<typename Config::QueryTile, Config::head_dim_qk, Config::threads, Config::load_bytes>(
-        thread, shared, query.data, query.row_stride, item.q_first, sequence.len_q);
+        shared, query.data, query.row_stride, item.q_first, sequence.len_q);
     if constexpr (Config::q_in_registers) cp_async_commit();  // awaited by itself
   }
 

@@ -97,7 +97,6 @@ struct KvPipeline {
   using KeyCursor = Cursor<stages, shared_ring ? slot_bytes : KeyTile::bytes>;
   using ValueCursor = Cursor<stages, shared_ring ? slot_bytes : ValueTile::bytes>;
 
-  uint32 thread;
   uint32 shared;
   MatrixView<Element> key, value;
   KvWalk<Rules, Config::tile_n> walk;
@@ -105,9 +104,9 @@ struct KvPipeline {
   KeyCursor key_load, key_use;
   ValueCursor value_load, value_use;
 
-  SACCADE_FN KvPipeline(uint32 thread_in_block, uint32 shared_memory, const MatrixView<Element>& k,
-                        const MatrixView<Element>& v, const KvWalk<Rules, Config::tile_n>& kv_walk)
-      : thread(thread_in_block), shared(shared_memory), key(k), value(v), walk(kv_walk) {}
+  SACCADE_FN KvPipeline(uint32 shared_memory, const MatrixView<Element>& k, const MatrixView<Element>& v,
+                        const KvWalk<Rules, Config::tile_n>& kv_walk)
+      : shared(shared_memory), key(k), value(v), walk(kv_walk) {}
 
   /// Starts the first loads. Whatever the caller has issued since its last commit joins the first group.
   SACCADE_FN void start() {
@@ -161,13 +160,13 @@ struct KvPipeline {
       const uint32 slot = shared + key_load.advance();
       if (tile.exists()) {
         copy_tile_async<KeyTile, Config::head_dim_qk, Config::threads, Config::load_bytes>(
-            thread, slot, key.data, key.row_stride, tile.kv_first, walk.context.len_kv);
+            slot, key.data, key.row_stride, tile.kv_first, walk.context.len_kv);
       }
     } else {
       const uint32 slot = shared + (shared_ring ? key_load.advance() : value_base + value_load.advance());
       if (tile.exists()) {
         copy_tile_async<ValueTile, Config::head_dim_v, Config::threads, Config::load_bytes>(
-            thread, slot, value.data, value.row_stride, tile.kv_first, walk.context.len_kv);
+            slot, value.data, value.row_stride, tile.kv_first, walk.context.len_kv);
       }
     }
     cp_async_commit();
@@ -177,7 +176,7 @@ struct KvPipeline {
   SACCADE_FN bool barrier(bool scrub, uint32 value_offset) {
     if (Rules::has_mask && scrub) {
       return __syncthreads_or(scrub_own_chunks<Element, ValueTile, Config::head_dim_v, Config::threads>(
-          thread, shared + value_base + value_offset));
+          shared + value_base + value_offset));
     }
     __syncthreads();
     return false;

@@ -58,7 +58,7 @@ struct ChunkMap {
 
   uint32 row, chunk;  ///< the thread's first
 
-  SACCADE_FN explicit ChunkMap(uint32 thread) : row(thread / threads_per_row), chunk(thread % threads_per_row) {}
+  SACCADE_FN ChunkMap() : row(thread_index() / threads_per_row), chunk(thread_index() % threads_per_row) {}
 
   /// Calls visit(row pass, column pass) for each chunk of the thread.
   template <class Visit>
@@ -91,10 +91,9 @@ struct ChunkMap {
 /// Starts the copy of rows first_row.. of a matrix whose row 0 is at `global` into the tile at `shared`. Rows at or
 /// beyond `row_limit` become zeros, so that 0 * x stays 0 in the products that follow.
 template <class Tile, int head_dim, int threads, int load_bytes, class Element>
-SACCADE_FN void copy_tile_async(uint32 thread, uint32 shared, const Element* global, int64 row_stride, int first_row,
-                                int row_limit) {
+SACCADE_FN void copy_tile_async(uint32 shared, const Element* global, int64 row_stride, int first_row, int row_limit) {
   using Map = ChunkMap<Tile, head_dim, threads>;
-  const Map map(thread);
+  const Map map;
   const int64 stride = opaque(row_stride);  // or its multiples would be kept in registers
   const Element* first = global + int64(first_row + int(map.row)) * stride + map.chunk * 8;
   const int rows_left = row_limit - first_row - int(map.row);
@@ -108,8 +107,8 @@ SACCADE_FN void copy_tile_async(uint32 thread, uint32 shared, const Element* glo
 /// Replaces infinities and NaN by zeros in the chunks that this thread itself copied (its copies must have landed).
 /// Returns whether there were any.
 template <class Element, class Tile, int head_dim, int threads>
-SACCADE_FN bool scrub_own_chunks(uint32 thread, uint32 shared) {
-  const ChunkMap<Tile, head_dim, threads> map(thread);
+SACCADE_FN bool scrub_own_chunks(uint32 shared) {
+  const ChunkMap<Tile, head_dim, threads> map;
   uint32 found = 0;
   map.for_each_chunk([&](int row_pass, int column_pass) {
     const uint32 address = shared + map.offset(row_pass, column_pass);
