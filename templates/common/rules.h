@@ -1,5 +1,12 @@
-// What the emitted `struct Rules` speaks of: one element of S, one tile of S, and the KV range of some rows.
+// What the emitted `struct Rules` speaks of: one element of S, one tile of S, and the KV range of some rows; and all
+// that its text calls.
 #pragma once
+
+#include "saccade_templates/common/float_interval.h"
+#include "saccade_templates/common/interval.h"
+#include "saccade_templates/common/math.h"
+#include "saccade_templates/common/params.h"
+#include "saccade_templates/common/table.h"
 
 namespace saccade {
 
@@ -8,7 +15,7 @@ struct Element {
   int b, h, q_idx, kv_idx, len_q, len_kv;
 };
 
-/// One tile of S: inclusive ranges of positions.
+/// One tile of S: inclusive ranges of positions. Tiles that do not reach beyond len_q and len_kv are classified best.
 struct Tile {
   int b, h, q_first, q_last, kv_first, kv_last, len_q, len_kv;
 };
@@ -17,5 +24,11 @@ struct Tile {
 struct KvRange {
   int begin, end;
 };
+
+SACCADE_FN KvRange clamp_kv(IntInterval kept, int len_kv) {
+  const long long begin = maximum(kept.lo, 0LL), last = minimum(kept.hi, static_cast<long long>(len_kv) - 1);
+  if (begin > last) return {0, 0};
+  return {static_cast<int>(begin), static_cast<int>(last + 1)};
+}
 
 }  // namespace saccade

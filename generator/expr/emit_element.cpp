@@ -1,0 +1,215 @@
+// C++ text of a program at one element.
+#include <fmt/format.h>
+
+#include "generator/expr/analysis.h"
+#include "generator/expr/emit.h"
+
+namespace saccade::expr {
+namespace {
+
+const char* function_name(Op op) {
+  switch (op) {
+    case Op::floor: return "math::floor";
+    case Op::exp: return "math::exp";
+    case Op::exp2: return "math::exp2";
+    case Op::log: return "math::log";
+    case Op::log2: return "math::log2";
+    case Op::sqrt: return "math::sqrt";
+    default: return "math::tanh";
+  }
+}
+
+/// Whether every partial sum, in the order of the text, stays within 32 bits: then plain `int` arithmetic is exact.
+bool never_overflows(const Node& n, const std::vector<std::size_t>& order) {
+  std::vector<NodePtr> terms;
+  std::vector<std::int64_t> coefficients;
+  for (const std::size_t i : order) {
+    terms.push_back(n.args[i]);
+    coefficients.push_back(n.coefficients[i]);
+    if (!fits(exact_range({n.args[i]}, {n.coefficients[i]}, 0), Type::i32)) return false;
+    if (!fits(exact_range(terms, coefficients, 0), Type::i32)) return false;
+  }
+  return fits(exact_range(terms, coefficients, n.integer), Type::i32);
+}
+
+}  // namespace
+
+std::string integer_text(std::int64_t value) {
+  if (value == kUnboundedBelow) return "(-9223372036854775807LL - 1)";
+  if (value == IntegerLimits<int>::lowest) return "(-2147483647 - 1)";
+  const bool narrow = value > IntegerLimits<int>::lowest && value <= IntegerLimits<int>::highest;
+  return narrow ? std::to_string(value) : std::to_string(value) + "LL";
+}
+
+std::string cpp_type(Type type) {
+  switch (type) {
+    case Type::boolean: return "bool";
+    case Type::i32: return "int";
+    case Type::i64: return "long long";
+    default: return "float";
+  }
+}
+
+std::string element_type(DataType element) {
+  switch (element) {
+    case DataType::f32: return "float";
+    case DataType::f64: return "double";
+    case DataType::i8: return "signed char";
+    case DataType::i16: return "short";
+    case DataType::i32: return "int";
+    case DataType::i64: return "long long";
+    case DataType::u8: return "unsigned char";
+    case DataType::u16: return "unsigned short";
+    case DataType::u32: return "unsigned";
+    case DataType::boolean: return "element::boolean";
+    default: return fmt::format("element::{}", saccade::name_of(element));
+  }
+}
+
+// The prefixes keep a user's names apart from keywords, macros and everything in the templates.
+std::string scalar_name(const std::string& name) { return "scalar_" + name; }
+std::string slot_name(const std::string& name) { return "slot_" + name; }
+
+std::string ElementEmitter::emit(const Node& n, Bind least) {
+  Text t = body(n);
+  return t.bind < least ? "(" + t.text + ")" : std::move(t.text);
+}
+
+ElementEmitter::Text ElementEmitter::infix(const Node& n, const char* symbol, Bind bind) {
+  // Left-associative: the right operand binds tighter. Operands of && and || keep their parentheses, for the reader.
+  const bool logical = n.op == Op::all || n.op == Op::any;
+  const auto tighter = static_cast<Bind>(static_cast<int>(bind) + 1);
+  const Bind rest = n.op == Op::any ? Bind::equality : tighter;
+  std::string text = emit(*n.args[0], logical ? rest : n.op == Op::equal || n.op == Op::not_equal ? tighter : bind);
+  for (std::size_t i = 1; i < n.args.size(); ++i) text += symbol + emit(*n.args[i], rest);
+  return {std::move(text), bind};
+}
+
+ElementEmitter::Text ElementEmitter::call(const std::string& name, const Node& n) {
+  std::string text = name + "(";
+  for (std::size_t i = 0; i < n.args.size(); ++i) text += (i > 0 ? ", " : "") + emit(*n.args[i]);
+  return {text + ")"};
+}
+
+ElementEmitter::Text ElementEmitter::table(const Node& n) {
+  uses_.params = true;
+  std::string text = fmt::format("table_load<{}, {}>(p, {}", element_type(n.element), n.args.size(), slot_name(n.name));
+  for (const NodePtr& index : n.args) text += ", " + emit(*index);
+  return {text + ")"};
+}
+
+std::string ElementEmitter::term(const Node& atom, std::int64_t coefficient, bool first, bool widen) {
+  const bool one = coefficient == 1 || coefficient == -1;
+  std::string value = emit(atom, one && (first ? coefficient == 1 : true) ? Bind::term : Bind::unary);
+  if (widen && (first || !one)) value = "wide(" + emit(atom) + ")";
+  std::string sign = coefficient < 0 ? (first ? "-" : " - ") : (first ? "" : " + ");
+  if (one) return sign + value;
+  // -2^31 and -2^63 have no positive literal.
+  if (coefficient == IntegerLimits<int>::lowest || coefficient == kUnboundedBelow) {
+    return fmt::format("{}{} * {}", first ? "" : " + ", integer_text(coefficient), value);
+  }
+  return fmt::format("{}{} * {}", sign, integer_text(coefficient < 0 ? -coefficient : coefficient), value);
+}
+
+ElementEmitter::Text ElementEmitter::linear(const Node& n) {
+  std::vector<std::size_t> order;
+  for (std::size_t i = 0; i < n.args.size(); ++i) order.push_back(i);
+  for (std::size_t i = 0; i < n.args.size(); ++i) {
+    if (n.coefficients[i] <= 0) continue;
+    order.erase(order.begin() + static_cast<std::ptrdiff_t>(i));
+    order.insert(order.begin(), i);
+    break;
+  }
+  if (!is_plain_sum(n)) {
+    std::string text = "wrap_sum(";
+    for (const std::size_t i : order) {
+      const std::string value = emit(*n.args[i]);
+      const std::int64_t c = n.coefficients[i];
+      text += i == order[0] ? "" : ", ";
+      text += c == 1 ? value : fmt::format("wrap_multiply({}, {})", integer_text(c), value);
+    }
+    if (n.integer != 0) text += ", " + integer_text(n.integer);
+    text += ")";
+    return {n.type == Type::i32 ? "wrap<int>(" + text + ")" : text};
+  }
+  const bool widen = n.type == Type::i64 || !never_overflows(n, order);
+  std::string text;
+  for (const std::size_t i : order) text += term(*n.args[i], n.coefficients[i], i == order[0], widen);
+  if (n.integer != 0) {
+    const bool subtract = n.integer < 0 && n.integer != IntegerLimits<int>::lowest && n.integer != kUnboundedBelow;
+    text += subtract ? " - " + integer_text(-n.integer) : " + " + integer_text(n.integer);
+  }
+  if (widen && n.type == Type::i32) return {"wrap<int>(" + text + ")"};
+  const bool alone = order.size() == 1 && n.integer == 0;
+  return {text, alone ? (n.coefficients[0] == -1 ? Bind::unary : Bind::term) : Bind::sum};
+}
+
+ElementEmitter::Text ElementEmitter::quotient(const Node& n) {
+  const bool divide = n.op == Op::floor_divide;
+  if (n.args[0]->range.lo >= 0 && n.args[1]->range.lo >= 1) return infix(n, divide ? " / " : " % ", Bind::term);
+  return call(fmt::format("{}<{}>", divide ? "floor_divide" : "floor_modulo", cpp_type(n.type)), n);
+}
+
+ElementEmitter::Text ElementEmitter::body(const Node& n) {
+  const auto position = [&](const char* field) {
+    uses_.position = true;
+    return Text{position_ + "." + field};
+  };
+  switch (n.op) {
+    case Op::score: return {"score"};
+    case Op::kv_idx: return position("kv_idx");
+    case Op::q_idx: return position("q_idx");
+    case Op::len_q: return position("len_q");
+    case Op::len_kv: return position("len_kv");
+    case Op::h: return position("h");
+    case Op::b: return position("b");
+    case Op::scalar:
+      uses_.params = true;
+      uses_.scalars.insert(n.slot);
+      return {scalar_name(n.name)};
+    case Op::table: return table(n);
+    case Op::boolean: return {n.integer != 0 ? "true" : "false"};
+    case Op::integer: return {integer_text(n.integer), n.integer < 0 ? Bind::unary : Bind::primary};
+    case Op::real: return {print(n) + "f", n.real < 0 ? Bind::unary : Bind::primary};
+    case Op::linear: return linear(n);
+    case Op::product: {
+      std::string text = emit(*n.args[0]);
+      for (std::size_t i = 1; i < n.args.size(); ++i) {
+        text = fmt::format("wrap_multiply({}, {})", text, emit(*n.args[i]));
+        if (n.type == Type::i32) text = "wrap<int>(" + text + ")";
+      }
+      return {text};
+    }
+    case Op::floor_divide:
+    case Op::floor_modulo: return quotient(n);
+    case Op::to_int: return call(n.args[0]->type == Type::boolean ? "static_cast<int>" : "math::truncate", n);
+    case Op::to_float: return call("static_cast<float>", n);
+    case Op::add: return infix(n, " + ", Bind::sum);
+    case Op::subtract: return infix(n, " - ", Bind::sum);
+    case Op::multiply: return infix(n, " * ", Bind::term);
+    case Op::divide: return infix(n, " / ", Bind::term);
+    // A space, so that two signs never read as a decrement.
+    case Op::negative: {
+      const std::string operand = emit(*n.args[0], Bind::unary);
+      return {(operand[0] == '-' ? "- " : "-") + operand, Bind::unary};
+    }
+    case Op::minimum:
+    case Op::maximum:
+      return call(fmt::format("{}<{}>", n.op == Op::minimum ? "minimum" : "maximum", cpp_type(n.type)), n);
+    case Op::absolute: return call(n.type == Type::f32 ? "absolute" : "absolute<" + cpp_type(n.type) + ">", n);
+    case Op::select:
+      return {emit(*n.args[0], Bind::disjunction) + " ? " + emit(*n.args[1]) + " : " + emit(*n.args[2]), Bind::select};
+    case Op::equal: return infix(n, " == ", Bind::equality);
+    case Op::not_equal: return infix(n, " != ", Bind::equality);
+    case Op::less: return infix(n, " < ", Bind::relational);
+    case Op::less_equal: return infix(n, " <= ", Bind::relational);
+    case Op::greater: return infix(n, " > ", Bind::relational);
+    case Op::greater_equal: return infix(n, " >= ", Bind::relational);
+    case Op::all: return infix(n, " && ", Bind::conjunction);
+    case Op::any: return infix(n, " || ", Bind::disjunction);
+    case Op::negation: return {"!" + emit(*n.args[0], Bind::primary), Bind::unary};
+    default: return call(function_name(n.op), n);
+  }
+}
+
+}  // namespace saccade::expr

@@ -1,0 +1,130 @@
+#include "generator/shape.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+namespace saccade {
+namespace {
+
+constexpr std::int64_t kMaxLength = 2147483647;
+
+Status check_size(const char* name, std::int64_t value, std::int64_t highest) {
+  if (value >= 0 && value <= highest) return {};
+  return Status::invalid_argument(fmt::format("{} is {}; 0 to {} is possible", name, value, highest));
+}
+
+Status check_total(const char* name, std::int64_t total, std::int64_t longest, const Shape& shape, Layout layout) {
+  if (layout == Layout::dense) {
+    if (total == 0) return {};
+    return Status::invalid_argument(fmt::format("{} is {}; a dense problem has none (0)", name, total));
+  }
+  SACCADE_TRY(check_size(name, total, std::int64_t{1} << 40));
+  if (total < longest && shape.batch > 0) {
+    return Status::invalid_argument(fmt::format("{} is {}, less than its longest sequence, {}", name, total, longest));
+  }
+  if (static_cast<double>(total) > static_cast<double>(longest) * static_cast<double>(shape.batch)) {
+    return Status::invalid_argument(
+        fmt::format("{} is {}, more than {} sequences of at most {} hold", name, total, shape.batch, longest));
+  }
+  return {};
+}
+
+/// `count` indices spread over [0, total), first and last included; all of them where there are no more than that.
+std::vector<std::int64_t> spread(std::int64_t total, std::int64_t count) {
+  std::vector<std::int64_t> picks;
+  count = std::min(count, total);
+  for (std::int64_t i = 0; i < count; ++i) picks.push_back(count == 1 ? total / 2 : i * (total - 1) / (count - 1));
+  return picks;
+}
+
+/// What one (batch, head) adds: pairs counted by the tiles they lie in.
+struct PairCounts {
+  double total = 0, computed = 0, mixed = 0;
+};
+
+struct Sampler {
+  const Problem& problem;
+  const expr::Bindings& bindings;
+  std::int64_t len_q, len_kv;
+  int tile_m, tile_n;
+
+  void add_rows(PairCounts& counts, expr::TileRange tile) const {
+    constexpr std::int64_t kKvTiles = 48;
+    const auto rows = static_cast<double>(tile.q_last - tile.q_first + 1);
+    counts.total += rows * static_cast<double>(len_kv);
+    tile.kv_first = 0;
+    tile.kv_last = len_kv - 1;
+    const expr::KvRange range = expr::kv_range(problem.mask, problem.declarations, bindings, tile);
+    if (range.begin >= range.end) return;
+    const std::int64_t first = range.begin / tile_n, tiles = (range.end - 1) / tile_n - first + 1;
+    const std::vector<std::int64_t> picks = spread(tiles, kKvTiles);
+    const double weight = static_cast<double>(tiles) / static_cast<double>(picks.size());
+    for (const std::int64_t pick : picks) {
+      tile.kv_first = (first + pick) * tile_n;
+      tile.kv_last = std::min<std::int64_t>(tile.kv_first + tile_n, len_kv) - 1;
+      const double pairs = weight * rows * static_cast<double>(tile.kv_last - tile.kv_first + 1);
+      const TileClass found = expr::classify(problem.mask, problem.declarations, bindings, tile);
+      if (found != TileClass::empty) counts.computed += pairs;
+      if (found == TileClass::mixed) counts.mixed += pairs;
+    }
+  }
+
+  void add_head(PairCounts& counts, std::int64_t b, std::int64_t h) const {
+    constexpr std::int64_t kQTiles = 24;
+    for (const std::int64_t pick : spread((len_q + tile_m - 1) / tile_m, kQTiles)) {
+      expr::TileRange tile;
+      tile.b = b;
+      tile.h = h;
+      tile.len_q = len_q;
+      tile.len_kv = len_kv;
+      tile.q_first = pick * tile_m;
+      tile.q_last = std::min<std::int64_t>(tile.q_first + tile_m, len_q) - 1;
+      add_rows(counts, tile);
+    }
+  }
+};
+
+/// Varlen problems plan with the mean length.
+std::int64_t typical_length(Layout layout, std::int64_t longest, std::int64_t total, std::int64_t batch) {
+  return layout == Layout::dense || batch == 0 ? longest : (total + batch - 1) / batch;
+}
+
+}  // namespace
+
+Status validate(const Shape& shape, const Problem& problem) {
+  SACCADE_TRY(check_size("batch", shape.batch, kMaxLength));
+  SACCADE_TRY(check_size("heads_q", shape.heads_q, kMaxLength));
+  SACCADE_TRY(check_size("heads_kv", shape.heads_kv, kMaxLength));
+  SACCADE_TRY(check_size("seqlen_q", shape.seqlen_q, kMaxLength));
+  SACCADE_TRY(check_size("seqlen_kv", shape.seqlen_kv, kMaxLength));
+  if (shape.heads_kv == 0 ? shape.heads_q != 0 : shape.heads_q % shape.heads_kv != 0) {
+    return Status::invalid_argument(fmt::format(
+        "heads_q is {} and heads_kv is {}; heads_q must be a multiple of heads_kv", shape.heads_q, shape.heads_kv));
+  }
+  SACCADE_TRY(check_total("total_q", shape.total_q, shape.seqlen_q, shape, problem.layout));
+  SACCADE_TRY(check_total("total_kv", shape.total_kv, shape.seqlen_kv, shape, problem.layout));
+  const int a = shape.alignment;
+  if (a != 1 && a != 2 && a != 4 && a != 8 && a != 16) {
+    return Status::invalid_argument(fmt::format("alignment is {}; 1, 2, 4, 8 or 16 bytes are possible", a));
+  }
+  return {};
+}
+
+MaskDensity mask_density(const Problem& problem, const Shape& shape, const expr::Bindings& bindings, int tile_m,
+                         int tile_n) {
+  if (problem.mask.is_identity()) return {1, 0};
+  const Sampler sampler{problem,
+                        bindings,
+                        typical_length(problem.layout, shape.seqlen_q, shape.total_q, shape.batch),
+                        typical_length(problem.layout, shape.seqlen_kv, shape.total_kv, shape.batch),
+                        std::max(tile_m, 1),
+                        std::max(tile_n, 1)};
+  PairCounts counts;
+  for (const std::int64_t b : spread(shape.batch, 2))
+    for (const std::int64_t h : spread(shape.heads_q, 2)) sampler.add_head(counts, b, h);
+  if (counts.total == 0) return {0, 0};
+  return {std::min(counts.computed / counts.total, 1.0), std::min(counts.mixed / counts.total, 1.0)};
+}
+
+}  // namespace saccade

@@ -1,0 +1,233 @@
+// Reads of named tables: one element (guarded), or the range of a run of elements (for tile classes).
+// The including target defines SACCADE_FN, and SACCADE_CUDA on CUDA.
+#pragma once
+
+#include "saccade_templates/common/float_interval.h"
+#include "saccade_templates/common/interval.h"
+#include "saccade_templates/common/params.h"
+
+namespace saccade {
+
+// Storage of element types that the language has no name for.
+namespace element {
+struct f16 {
+  unsigned short bits;
+};
+struct bf16 {
+  unsigned short bits;
+};
+struct e4m3 {
+  unsigned char bits;
+};
+struct e5m2 {
+  unsigned char bits;
+};
+struct boolean {
+  unsigned char bits;
+};
+}  // namespace element
+
+SACCADE_FN float float_from_bits(unsigned bits) {
+#ifdef SACCADE_CUDA
+  return __uint_as_float(bits);
+#else
+  return __builtin_bit_cast(float, bits);
+#endif
+}
+
+/// The value of an IEEE-like number of `exponent_bits` and `mantissa_bits`, sign in the top bit. Infinities and NaN of
+/// a format that has them keep their meaning.
+template <int exponent_bits, int mantissa_bits>
+SACCADE_FN float float_from_small(unsigned bits) {
+  constexpr unsigned width = 1 + exponent_bits + mantissa_bits;
+  constexpr int bias = (1 << (exponent_bits - 1)) - 1;
+  const unsigned sign = (bits >> (width - 1)) << 31;
+  const unsigned magnitude = bits & ((1u << (width - 1)) - 1);
+  const unsigned exponent = magnitude >> mantissa_bits;
+  if (exponent == (1u << exponent_bits) - 1) {
+    return float_from_bits(sign | 0x7f800000u | (magnitude & ((1u << mantissa_bits) - 1)) << (23 - mantissa_bits));
+  }
+  if (exponent == 0) {  // subnormal: the mantissa counts in units of 2^(1 - bias - mantissa_bits)
+    const float unit = float_from_bits(static_cast<unsigned>(127 + 1 - bias - mantissa_bits) << 23);
+    const float value = static_cast<float>(magnitude) * unit;
+    return sign ? -value : value;
+  }
+  return float_from_bits(sign | ((magnitude << (23 - mantissa_bits)) + (static_cast<unsigned>(127 - bias) << 23)));
+}
+
+/// How the elements of a table become values of a program.
+template <class T>
+struct TableElement {
+  using Value = int;
+  SACCADE_FN static int value(T x) { return x; }
+};
+template <>
+struct TableElement<long long> {
+  using Value = long long;
+  SACCADE_FN static long long value(long long x) { return x; }
+};
+template <>
+struct TableElement<unsigned> {
+  using Value = long long;
+  SACCADE_FN static long long value(unsigned x) { return x; }
+};
+template <>
+struct TableElement<element::boolean> {
+  using Value = bool;
+  SACCADE_FN static bool value(element::boolean x) { return x.bits != 0; }
+};
+template <>
+struct TableElement<float> {
+  using Value = float;
+  SACCADE_FN static float value(float x) { return x; }
+};
+template <>
+struct TableElement<double> {
+  using Value = float;
+  SACCADE_FN static float value(double x) { return static_cast<float>(x); }
+};
+template <>
+struct TableElement<element::f16> {
+  using Value = float;
+  SACCADE_FN static float value(element::f16 x) { return float_from_small<5, 10>(x.bits); }
+};
+template <>
+struct TableElement<element::bf16> {
+  using Value = float;
+  SACCADE_FN static float value(element::bf16 x) { return float_from_bits(static_cast<unsigned>(x.bits) << 16); }
+};
+template <>
+struct TableElement<element::e5m2> {
+  using Value = float;
+  SACCADE_FN static float value(element::e5m2 x) { return float_from_small<5, 2>(x.bits); }
+};
+template <>
+struct TableElement<element::e4m3> {
+  using Value = float;
+  SACCADE_FN static float value(element::e4m3 x) {
+    // Its top exponent holds ordinary numbers; only a mantissa of all ones is NaN.
+    const unsigned magnitude = x.bits & 0x7fu;
+    if (magnitude == 0x7fu) return float_from_bits(0x7fc00000u);
+    const float value =
+        magnitude >= 0x78u ? static_cast<float>(8 + (magnitude & 7u)) * 32.0f : float_from_small<4, 3>(magnitude);
+    return x.bits & 0x80u ? -value : value;
+  }
+};
+
+SACCADE_FN bool inside(long long index, long long extent) {
+  return static_cast<unsigned long long>(index) < static_cast<unsigned long long>(extent);
+}
+
+/// The element at the indices; 0, without touching memory, if one is outside.
+template <class T, int rank, class... Indices>
+SACCADE_FN typename TableElement<T>::Value table_load(const KernelParams& p, int slot, Indices... indices) {
+  static_assert(sizeof...(indices) == rank, "one index a dimension");
+  const TableArgument& table = p.tables[slot];
+  const long long index[rank] = {static_cast<long long>(indices)...};
+  long long offset = 0;
+  bool within = true;
+  for (int i = 0; i < rank; ++i) {
+    within = within && inside(index[i], table.extent[i]);
+    offset += within ? index[i] * table.stride[i] : 0;
+  }
+  if (!within) return 0;
+  return TableElement<T>::value(static_cast<const T*>(table.data)[offset]);
+}
+
+/// Every value an element can have.
+template <class T>
+SACCADE_FN auto any_element() {
+  if constexpr (__is_same(typename TableElement<T>::Value, bool)) {
+    return TileClass::mixed;
+  } else if constexpr (__is_same(typename TableElement<T>::Value, float)) {
+    return any_float();
+  } else if constexpr (__is_same(T, long long)) {
+    return any_integer<long long>();
+  } else if constexpr (static_cast<T>(-1) < static_cast<T>(0)) {
+    return IntInterval(-(1LL << (8 * sizeof(T) - 1)), (1LL << (8 * sizeof(T) - 1)) - 1);
+  } else {
+    return IntInterval(0, (1LL << (8 * sizeof(T))) - 1);
+  }
+}
+
+SACCADE_FN TileClass interval_of(bool lo, bool hi, bool) { return lo == hi ? certain(lo) : TileClass::mixed; }
+SACCADE_FN FloatInterval interval_of(float lo, float hi, bool nan) { return checked(lo, hi, nan); }
+SACCADE_FN IntInterval interval_of(int lo, int hi, bool) { return {lo, hi}; }
+SACCADE_FN IntInterval interval_of(long long lo, long long hi, bool) { return {lo, hi}; }
+
+// Shuffles carry no bool.
+template <class V>
+struct Carrier {
+  using Type = V;
+};
+template <>
+struct Carrier<bool> {
+  using Type = int;
+};
+template <class V>
+using Carried = typename Carrier<V>::Type;
+
+/// Smallest and largest value seen, and whether a NaN was.
+template <class V>
+struct Extremes {
+  V lo, hi;
+  bool nan = false;
+  SACCADE_FN void add(V value) {
+    lo = value < lo ? value : lo;
+    hi = hi < value ? value : hi;
+    nan = nan || value != value;
+  }
+#ifdef SACCADE_CUDA
+  SACCADE_FN void reduce_over_warp() {
+    for (int distance = 16; distance > 0; distance /= 2) {
+      add(static_cast<V>(__shfl_xor_sync(0xffffffffu, Carried<V>(lo), distance)));
+      add(static_cast<V>(__shfl_xor_sync(0xffffffffu, Carried<V>(hi), distance)));
+    }
+    nan = __any_sync(0xffffffffu, nan);
+  }
+#endif
+};
+
+/// Longer runs are not read: their tile is cheaper to mask than to classify.
+constexpr long long kMaxTableRange = 512;
+
+/// Every value of the elements whose index in `dimension` lies in its interval; the other indices are single numbers
+/// (their `lo`). Elements outside the table count as 0.
+template <class T>
+SACCADE_FN auto table_range_of(const TableArgument& table, const IntInterval* index, int rank, int dimension) {
+  using V = typename TableElement<T>::Value;
+  long long offset = 0;
+  bool within = true;
+  for (int i = 0; i < rank; ++i) {
+    if (i == dimension) continue;
+    within = within && inside(index[i].lo, table.extent[i]);
+    offset += within ? index[i].lo * table.stride[i] : 0;
+  }
+  const long long extent = table.extent[dimension], stride = table.stride[dimension];
+  const long long first = maximum(index[dimension].lo, 0LL), last = minimum(index[dimension].hi, extent - 1);
+  if (!within || last < first) return interval_of(V(0), V(0), false);
+  if (last - first >= kMaxTableRange) return any_element<T>();
+  const T* data = static_cast<const T*>(table.data) + offset;
+  const V start = TableElement<T>::value(data[first * stride]);
+  Extremes<V> seen{start, start};
+#ifdef SACCADE_CUDA
+  for (long long i = first + static_cast<int>(threadIdx.x % 32); i <= last; i += 32) {
+    seen.add(TableElement<T>::value(data[i * stride]));
+  }
+  seen.reduce_over_warp();
+#else
+  for (long long i = first; i <= last; ++i) seen.add(TableElement<T>::value(data[i * stride]));
+#endif
+  if (index[dimension].lo < 0 || index[dimension].hi >= extent) seen.add(V(0));
+  return interval_of(seen.lo, seen.hi, seen.nan);
+}
+
+/// table_range_of with one index a dimension. On CUDA all lanes of the warp must call it with the same arguments.
+template <class T, int rank, int dimension, class... Indices>
+SACCADE_FN auto table_range(const KernelParams& p, int slot, Indices... indices) {
+  static_assert(sizeof...(indices) == rank, "one index a dimension");
+  const IntInterval index[rank] = {IntInterval(indices)...};
+  return table_range_of<T>(p.tables[slot], index, rank, dimension);
+}
+
+}  // namespace saccade
