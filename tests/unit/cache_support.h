@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <sqlite3.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include <cstdint>
 #include <filesystem>
@@ -22,8 +23,8 @@ namespace saccade::cache::testing {
 /// A fresh folder, mode 0700, removed at the end.
 class TemporaryDirectory {
  public:
-  TemporaryDirectory() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "saccade-cache-test-XXXXXX").string();
+  explicit TemporaryDirectory(const std::filesystem::path& parent = std::filesystem::temp_directory_path()) {
+    std::string pattern = (parent / "saccade-cache-test-XXXXXX").string();
     path_ = mkdtemp(pattern.data());
   }
   ~TemporaryDirectory() {
@@ -40,6 +41,11 @@ class TemporaryDirectory {
  private:
   std::string path_;
 };
+
+/// Where hundreds of databases are made and synced: memory when there is such a file system.
+inline std::filesystem::path fast_directory() {
+  return access("/dev/shm", W_OK) == 0 ? "/dev/shm" : std::filesystem::temp_directory_path();
+}
 
 /// A generator whose seed is printed; SACCADE_TEST_SEED repeats a run.
 inline std::mt19937_64 seeded_generator() {
