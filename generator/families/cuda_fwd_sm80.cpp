@@ -1,0 +1,153 @@
+// cuda.fwd.sm80: forward attention on mma.sync and cp.async from templates/cuda/forward_sm80.h. The family's contract;
+// parameters and cost are in cuda_fwd_sm80_schedule.cpp and cuda_fwd_sm80_cost.cpp.
+#include <algorithm>
+#include <limits>
+#include <string>
+
+#include <fmt/format.h>
+
+#include "generator/families/cuda_fwd_sm80_schedule.h"
+#include "generator/families/families.h"
+
+namespace saccade {
+namespace {
+
+using cuda_sm80::Parameters;
+using cuda_sm80::parameters_from;
+
+constexpr std::string_view kSymbol = "saccade_forward";
+constexpr std::int64_t kMaxBlocks = std::numeric_limits<std::int32_t>::max();
+
+Status refuse(const std::string& reason) { return Status::unsupported(fmt::format("{} {}", cuda_sm80::kName, reason)); }
+
+Status supports(const Problem& problem, const Target& target) {
+  if (target.kind != Target::Kind::cuda) return refuse("runs on NVIDIA GPUs only");
+  if (target.compute_capability < 80) {
+    return refuse(fmt::format("needs sm_80 or newer, not {}", target.arch));
+  }
+  if (problem.op != Op::forward) return refuse("computes the forward pass only");
+  const DataType type = problem.q_dtype;
+  if (type != DataType::f16 && type != DataType::bf16) {
+    return refuse(fmt::format("takes f16 and bf16, not {}", name_of(type)));
+  }
+  if (problem.k_dtype != type || problem.v_dtype != type || problem.o_dtype != type) {
+    return refuse(fmt::format("takes one dtype for q, k, v and o, such as {} for all", name_of(type)));
+  }
+  for (const int head_dim : {problem.head_dim_qk, problem.head_dim_v}) {
+    if (head_dim < 8 || head_dim > 256 || head_dim % 8 != 0) {
+      const int nearest = std::clamp((head_dim + 7) / 8 * 8, 8, 256);
+      return refuse(fmt::format("takes head dims that are multiples of 8 from 8 to 256, not {}; the nearest is {}",
+                                head_dim, nearest));
+    }
+  }
+  return {};
+}
+
+std::int64_t row_tiles(const Shape& shape, const Parameters& p) { return (shape.seqlen_q + p.tile_m - 1) / p.tile_m; }
+
+Status legal(const Problem& problem, const Target& target, const Shape& shape, const Schedule& schedule) {
+  SACCADE_TRY(supports(problem, target));
+  SACCADE_TRY(validate(shape, problem));
+  SACCADE_ASSIGN(const Parameters p, parameters_from(schedule));
+  SACCADE_TRY(cuda_sm80::check(problem, target, p));
+  if (shape.alignment < 2) return refuse("needs tensors aligned to their 2-byte elements");
+  if (p.load_bytes > shape.alignment) {
+    return refuse(fmt::format("load_bytes {} needs that alignment of all pointers and strides, and {} is given",
+                              p.load_bytes, shape.alignment));
+  }
+  constexpr std::int64_t kMaxInt = std::numeric_limits<std::int32_t>::max();
+  if (shape.seqlen_q > kMaxInt - 256 || shape.seqlen_kv > kMaxInt - 256 || shape.batch > kMaxInt) {
+    return refuse("takes lengths and batches below 2^31");
+  }
+  if (shape.heads_q > kMaxBlocks / std::max<std::int64_t>(1, row_tiles(shape, p))) {
+    return refuse(
+        fmt::format("cannot hold {} heads of {} row tiles in a grid of 2^31 - 1 blocks; a larger tile_m might",
+                    shape.heads_q, row_tiles(shape, p)));
+  }
+  return {};
+}
+
+Resources resources(const Problem& problem, const Target&, const Schedule& schedule) {
+  Resources resources;
+  if (const auto parameters = parameters_from(schedule); parameters.ok()) {
+    resources.threads = parameters->threads();
+    resources.registers_per_thread = cuda_sm80::register_limit(*parameters);
+    resources.shared_bytes = cuda_sm80::shared_bytes(problem, *parameters);
+  }
+  return resources;
+}
+
+std::string schedule_struct(const Problem& problem, const Parameters& p) {
+  std::string text = "/// The problem's constants and the schedule.\nstruct Schedule {\n";
+  const auto constant = [&](std::string_view type, std::string_view name, const auto& value) {
+    text += fmt::format("  static constexpr {} {} = {};\n", type, name, value);
+  };
+  text += fmt::format("  using Element = cuda::{};\n", name_of(problem.q_dtype));
+  constant("int", "head_dim_qk", problem.head_dim_qk);
+  constant("int", "head_dim_v", problem.head_dim_v);
+  constant("bool", "varlen", problem.layout == Layout::varlen);
+  constant("bool", "lse", problem.lse);
+  constant("int", "tile_m", p.tile_m);
+  constant("int", "tile_n", p.tile_n);
+  constant("int", "warps", p.warps);
+  constant("int", "stages", p.stages);
+  constant("bool", "shared_kv", p.shared_kv != 0);
+  constant("bool", "q_in_registers", p.q_in_registers != 0);
+  constant("cuda::BlockOrder", "block_order",
+           p.block_order == 0 ? "cuda::BlockOrder::first_rows_first" : "cuda::BlockOrder::last_rows_first");
+  constant("int", "load_bytes", p.load_bytes);
+  constant("int", "shared_bytes", cuda_sm80::shared_bytes(problem, p));
+  return text + "};\n";
+}
+
+std::string emit(const Problem& problem, const Target&, const Schedule& schedule) {
+  const auto parsed = parameters_from(schedule);
+  if (!parsed.ok()) return fmt::format("#error \"{}\"\n", parsed.status().message());
+  std::string text =
+      fmt::format("// Saccade {}: a kernel of family {}, made from templates/cuda.\n// problem  {}\n// schedule {}\n",
+                  kGeneratorVersion, schedule.family, to_json(problem), to_json(schedule));
+  text += "#include \"saccade_templates/cuda/forward_sm80.h\"\n\nnamespace saccade {\n\n";
+  text += expr::emit_rules(problem.mask, problem.score, problem.declarations);
+  text += "\n" + schedule_struct(problem, *parsed) + "\n}  // namespace saccade\n\n";
+  text += fmt::format(
+      "extern \"C\" __global__ void __launch_bounds__({}, {})\n{}(const __grid_constant__ saccade::KernelParams "
+      "params) {{\n"
+      "  saccade::cuda::forward_sm80<saccade::Schedule, saccade::Rules>(params);\n}}\n",
+      parsed->threads(), parsed->min_blocks_per_sm, kSymbol);
+  return text;
+}
+
+LaunchGeometry launch_geometry(const Problem& problem, const Target&, const Shape& shape, const Schedule& schedule) {
+  LaunchGeometry geometry;
+  const auto parameters = parameters_from(schedule);
+  if (!parameters.ok()) return geometry;
+  const std::int64_t blocks_per_batch = row_tiles(shape, *parameters) * shape.heads_q;
+  if (blocks_per_batch == 0 || shape.batch == 0) return geometry;
+  // Whole batches, as many as a grid can hold; the kernel goes on to the others (templates/cuda/tile/work.h).
+  const std::int64_t batches = std::min(shape.batch, kMaxBlocks / blocks_per_batch);
+  Launch launch;
+  launch.symbol = kSymbol;
+  launch.grid = static_cast<std::uint32_t>(batches * blocks_per_batch);
+  launch.block = static_cast<std::uint32_t>(parameters->threads());
+  launch.shared_bytes = static_cast<std::uint32_t>(cuda_sm80::shared_bytes(problem, *parameters));
+  launch.work_items = shape.batch * blocks_per_batch;
+  geometry.launches.push_back(launch);
+  return geometry;
+}
+
+}  // namespace
+
+const Family kCudaForwardSm80 = {
+    .name = cuda_sm80::kName,
+    .version = 1,
+    .target_kind = Target::Kind::cuda,
+    .supports = supports,
+    .candidates = cuda_sm80::candidates,
+    .legal = legal,
+    .cost = cuda_sm80::cost,
+    .resources = resources,
+    .emit = emit,
+    .launch_geometry = launch_geometry,
+};
+
+}  // namespace saccade

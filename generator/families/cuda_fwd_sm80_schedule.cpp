@@ -1,0 +1,181 @@
+// cuda.fwd.sm80: parameters, their legality by a model of shared memory and registers, and the candidates.
+#include "generator/families/cuda_fwd_sm80_schedule.h"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+
+#include <fmt/format.h>
+
+namespace saccade::cuda_sm80 {
+namespace {
+
+struct Field {
+  std::string_view name;
+  std::int64_t Parameters::* member;
+  std::int64_t lowest, highest;
+};
+constexpr std::array kFields = {
+    Field{"tile_m", &Parameters::tile_m, 16, 256},
+    Field{"tile_n", &Parameters::tile_n, 16, 256},
+    Field{"warps", &Parameters::warps, 1, 16},
+    Field{"stages", &Parameters::stages, 1, 8},
+    Field{"shared_kv", &Parameters::shared_kv, 0, 1},
+    Field{"q_in_registers", &Parameters::q_in_registers, 0, 1},
+    Field{"block_order", &Parameters::block_order, 0, 1},
+    Field{"min_blocks_per_sm", &Parameters::min_blocks_per_sm, 1, 16},
+    Field{"load_bytes", &Parameters::load_bytes, 2, 16},
+};
+
+constexpr int kRegistersPerSm = 65536;
+constexpr int kReservedSharedBytes = 1024;  // of each block, by the system
+
+/// SharedTile::bytes of templates/cuda/tile/shared_tile.h.
+std::int64_t tile_bytes(std::int64_t rows, int columns) {
+  const int chunks = columns / 8;
+  const std::int64_t pitch = (chunks % 8 == 0 ? chunks : chunks | 1) * 16;
+  return (rows * pitch + 127) / 128 * 128;
+}
+
+}  // namespace
+
+Schedule to_schedule(const Parameters& parameters) {
+  Schedule schedule{std::string(kName), {}};
+  for (const Field& field : kFields) schedule.params.emplace(field.name, parameters.*field.member);
+  return schedule;
+}
+
+Expected<Parameters> parameters_from(const Schedule& schedule) {
+  if (schedule.family != kName) {
+    return Status::invalid_argument(fmt::format("a schedule of family {} was given to {}", schedule.family, kName));
+  }
+  Parameters parameters;
+  for (const Field& field : kFields) {
+    const auto found = schedule.params.find(std::string(field.name));
+    if (found == schedule.params.end()) {
+      return Status::invalid_argument(fmt::format("{}: parameter {} is missing", kName, field.name));
+    }
+    if (found->second < field.lowest || found->second > field.highest) {
+      return Status::invalid_argument(
+          fmt::format("{}: {} = {} is not in {} to {}", kName, field.name, found->second, field.lowest, field.highest));
+    }
+    parameters.*field.member = found->second;
+  }
+  for (const auto& [name, value] : schedule.params) {
+    const auto same_name = [&name = name](const Field& field) { return field.name == name; };
+    if (std::none_of(kFields.begin(), kFields.end(), same_name)) {
+      return Status::invalid_argument(fmt::format("{}: unknown parameter {}", kName, name));
+    }
+  }
+  return parameters;
+}
+
+std::int64_t shared_bytes(const Problem& problem, const Parameters& p) {
+  const int columns_qk = padded(problem.head_dim_qk), columns_v = padded(problem.head_dim_v);
+  const std::int64_t key = tile_bytes(p.tile_n, columns_qk), value = tile_bytes(p.tile_n, columns_v);
+  const std::int64_t ring = p.stages * (p.shared_kv != 0 ? std::max(key, value) : key + value);
+  return tile_bytes(p.tile_m, std::max(columns_qk, columns_v)) + ring;
+}
+
+int register_limit(const Parameters& p) {
+  const auto share = kRegistersPerSm / (p.threads() * p.min_blocks_per_sm);
+  return static_cast<int>(std::min<std::int64_t>(255, share / 8 * 8));
+}
+
+int register_estimate(const Problem& problem, const Parameters& p) {
+  const int row_tiles = p.row_tiles_per_warp();
+  const int output = row_tiles * padded(problem.head_dim_v) / 2;
+  const int scores = row_tiles * static_cast<int>(p.tile_n) / 2;
+  const int query = p.q_in_registers != 0 ? row_tiles * padded(problem.head_dim_qk) / 4 : 0;
+  const int rules = (problem.mask.is_identity() ? 0 : 4) + (problem.score.is_identity() ? 0 : 4);
+  constexpr int kAddressesAndFragments = 44;  // the least that ptxas 13.0 needed without spilling, sm_80 and sm_90a
+  return output + scores + query + 8 * row_tiles + rules + kAddressesAndFragments;
+}
+
+int blocks_per_sm(const Problem& problem, const Target& target, const Parameters& p) {
+  const std::int64_t by_shared = target.shared_bytes_per_sm / (shared_bytes(problem, p) + kReservedSharedBytes);
+  const std::int64_t by_threads =
+      (target.compute_capability == 86 || target.compute_capability >= 120 ? 1536 : 2048) / p.threads();
+  const std::int64_t by_registers = kRegistersPerSm / (p.threads() * register_limit(p));
+  return static_cast<int>(std::max<std::int64_t>(1, std::min({by_shared, by_threads, by_registers})));
+}
+
+Status check(const Problem& problem, const Target& target, const Parameters& p) {
+  const auto refuse = [](const std::string& reason) {
+    return Status::unsupported(fmt::format("{}: {}", kName, reason));
+  };
+  if (p.tile_m % (16 * p.warps) != 0) {
+    return refuse(fmt::format("tile_m {} is not a multiple of 16 rows for each of {} warps", p.tile_m, p.warps));
+  }
+  if (p.tile_n % 16 != 0) return refuse(fmt::format("tile_n {} is not a multiple of 16", p.tile_n));
+  if (p.warps % 2 != 0) return refuse("an odd number of warps does not copy whole swizzle lines");
+  if (p.shared_kv != 0 && p.stages < 2) return refuse("shared_kv needs at least 2 stages");
+  if (p.load_bytes != 2 && p.load_bytes != 4 && p.load_bytes != 8 && p.load_bytes != 16) {
+    return refuse(fmt::format("load_bytes {} is not 2, 4, 8 or 16", p.load_bytes));
+  }
+  const std::int64_t shared = shared_bytes(problem, p);
+  if (shared > target.shared_bytes_per_block) {
+    return refuse(
+        fmt::format("{} bytes of shared memory, {} has {}", shared, target.arch, target.shared_bytes_per_block));
+  }
+  if (p.min_blocks_per_sm * (shared + kReservedSharedBytes) > target.shared_bytes_per_sm) {
+    return refuse(fmt::format("{} blocks of {} bytes of shared memory do not fit an SM of {}", p.min_blocks_per_sm,
+                              shared, target.arch));
+  }
+  if (const int estimate = register_estimate(problem, p); estimate > register_limit(p)) {
+    return refuse(fmt::format("about {} registers a thread, {} blocks of {} threads leave {}", estimate,
+                              p.min_blocks_per_sm, p.threads(), register_limit(p)));
+  }
+  return {};
+}
+
+namespace {
+
+/// The highest residency that shared memory and registers allow, since latency is hidden by other blocks. 0: none.
+std::int64_t best_residency(const Problem& problem, const Target& target, Parameters parameters) {
+  std::int64_t best = 0;
+  for (std::int64_t blocks = 1; blocks <= 4; ++blocks) {
+    parameters.min_blocks_per_sm = blocks;
+    if (check(problem, target, parameters).ok()) best = blocks;
+  }
+  return best;
+}
+
+struct Buffers {
+  std::int64_t stages, shared_kv;
+};
+
+}  // namespace
+
+std::vector<Schedule> candidates(const Problem& problem, const Target& target, const Shape& shape) {
+  constexpr std::array<std::int64_t, 4> kTileM = {64, 128, 192, 256};
+  constexpr std::array<std::int64_t, 6> kTileN = {16, 32, 48, 64, 96, 128};
+  constexpr std::array kBuffers = {Buffers{1, 0}, Buffers{2, 0}, Buffers{2, 1}, Buffers{3, 1}};
+  std::vector<Schedule> result;
+  for (const std::int64_t tile_m : kTileM) {
+    for (const std::int64_t rows_per_warp : {16, 32}) {
+      for (const std::int64_t tile_n : kTileN) {
+        for (const Buffers& buffers : kBuffers) {
+          for (const std::int64_t q_in_registers : {0, 1}) {
+            Parameters p;
+            p.tile_m = tile_m;
+            p.tile_n = tile_n;
+            p.warps = tile_m / rows_per_warp;
+            p.stages = buffers.stages;
+            p.shared_kv = buffers.shared_kv;
+            p.q_in_registers = q_in_registers;
+            p.load_bytes = std::min(shape.alignment, 16);
+            p.min_blocks_per_sm = best_residency(problem, target, p);
+            if (p.min_blocks_per_sm == 0) continue;
+            for (p.block_order = 0; p.block_order <= (problem.mask.is_identity() ? 0 : 1); ++p.block_order) {
+              result.push_back(to_schedule(p));
+            }
+          }
+        }
+      }
+    }
+  }
+  return result;
+}
+
+}  // namespace saccade::cuda_sm80
