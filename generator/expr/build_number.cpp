@@ -135,6 +135,7 @@ NodePtr absolute(const NodePtr& a) {
   if (is_integer(a->type)) {
     if (a->op == Op::integer && a->integer != kUnboundedBelow) return integer(std::abs(a->integer));
     if (a->range.lo >= 0) return a;
+    if (a->op == Op::linear && a->coefficients[0] < 0) return absolute(negative(a));
   }
   if (a->op == Op::real) return real(std::fabs(a->real));
   if (a->op == Op::negative) return absolute(a->args[0]);

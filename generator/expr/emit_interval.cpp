@@ -1,4 +1,6 @@
 // C++ text of a mask's truth over a tile and of its KV range: Analysis over text.
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "generator/expr/analysis.h"
@@ -69,7 +71,10 @@ class TextDomain {
   }
   std::string point_integer(const Node& n) { return point_.emit(n); }
   std::string point_real(const Node& n) { return point_.emit(n); }
-  std::string point_truth(const Node& n) { return "certain(" + point_.emit(n) + ")"; }
+  std::string point_truth(const Node& n) {
+    if (n.op == Op::boolean) return n.integer != 0 ? "TileClass::full" : "TileClass::empty";
+    return "certain(" + point_.emit(n) + ")";
+  }
   std::string box_integer(const std::string& a) const { return "IntInterval(" + a + ")"; }
   std::string box_real(const std::string& a) const { return "FloatInterval(" + a + ")"; }
 
@@ -133,10 +138,20 @@ class TextDomain {
   }
 
   std::string anywhere() const { return "anywhere()"; }
-  std::string where(const std::string& condition) const { return call("where", {condition}); }
+  std::string where(const std::string& condition) const {
+    if (condition == "TileClass::full") return anywhere();
+    return condition == "TileClass::empty" ? "nowhere()" : call("where", {condition});
+  }
   std::string overlaps(const std::string& a, const std::string& b) const { return call("overlap", {a, b}); }
-  std::string intersect(const std::vector<std::string>& ranges) const { return call("intersect", ranges); }
-  std::string hull(const std::vector<std::string>& ranges) const { return call("hull", ranges); }
+  std::string intersect(std::vector<std::string> ranges) const {
+    std::erase(ranges, anywhere());
+    return ranges.empty() ? anywhere() : ranges.size() == 1 ? ranges[0] : call("intersect", ranges);
+  }
+  std::string hull(std::vector<std::string> ranges) const {
+    if (std::find(ranges.begin(), ranges.end(), anywhere()) != ranges.end()) return anywhere();
+    std::erase(ranges, "nowhere()");
+    return ranges.empty() ? "nowhere()" : ranges.size() == 1 ? ranges[0] : call("hull", ranges);
+  }
   std::string target(Op op, const std::string& bound) const {
     switch (op) {
       case Op::equal: return "IntInterval(" + bound + ")";

@@ -10,43 +10,64 @@ namespace {
 
 constexpr std::size_t kColumns = 120;
 
-/// Breaks a statement after commas and logical operators; what follows is aligned with the innermost open bracket, or
-/// with the operand after `return`.
+/// A place where a line may end: after a comma or a logical operator, outside template arguments.
+struct BreakPoint {
+  std::size_t at;      ///< index of the first character of the next line
+  std::size_t column;  ///< where the next line starts: after the innermost open bracket, or the statement's own
+  std::size_t depth;   ///< open brackets
+};
+
+/// The break points of `line`, whose first `indent` characters are spaces. `open` holds columns after brackets that
+/// earlier lines left open, and is brought up to the end of `line` by the caller.
+std::vector<BreakPoint> break_points(const std::string& line, std::size_t base, std::vector<std::size_t> open) {
+  std::vector<BreakPoint> points;
+  int angles = 0;
+  for (std::size_t i = 1; i < line.size(); ++i) {
+    const bool spaced = line[i - 1] == ' ';
+    if (line[i] == '<' && !spaced) ++angles;
+    if (line[i] == '>' && !spaced) --angles;
+    if (line[i] == '(') open.push_back(i + 1);
+    if (line[i] == ')' && !open.empty()) open.pop_back();
+    const std::string_view ended = std::string_view(line).substr(0, i + 1);
+    const bool operation = ended.ends_with(" && ") || ended.ends_with(" || ") || ended.ends_with(" ? ") ||
+                           ended.ends_with(" : ") || ended.ends_with(" + ") || ended.ends_with(" - ");
+    if (angles == 0 && (operation || ended.ends_with(", "))) {
+      points.push_back({i + 1, open.empty() ? base : open.back(), open.size()});
+    }
+  }
+  return points;
+}
+
+/// Columns after the brackets that are open at the end of `line`.
+std::vector<std::size_t> still_open(const std::string& line, std::vector<std::size_t> open) {
+  for (std::size_t i = 0; i < line.size(); ++i) {
+    if (line[i] == '(') open.push_back(i + 1);
+    if (line[i] == ')' && !open.empty()) open.pop_back();
+  }
+  return open;
+}
+
+/// Breaks a statement at the outermost brackets that make its lines fit, as late as possible.
 std::vector<std::string> broken(const std::string& statement, std::size_t indent) {
   std::vector<std::string> lines;
-  std::string line(indent, ' ');
-  std::vector<std::size_t> open;  // columns after open brackets
-  std::size_t base = indent + 4;
-  if (statement.starts_with("return ")) base = indent + 7;
-  std::size_t at = 0;
-  while (at < statement.size()) {
-    // A piece ends where a break is allowed.
-    std::size_t end = at;
-    while (end < statement.size()) {
-      const std::string_view rest = std::string_view(statement).substr(end);
-      if (rest.starts_with(", ") || rest.starts_with("( ")) {
-        end += 2;
-        break;
-      }
-      if (rest.starts_with(" && ") || rest.starts_with(" || ") || rest.starts_with(" ? ") || rest.starts_with(" : ")) {
-        end += rest[1] == '?' || rest[1] == ':' ? 3 : 4;
-        break;
-      }
-      ++end;
+  std::vector<std::size_t> open;
+  const std::size_t base = indent + (statement.starts_with("return ") ? 7 : 4);
+  std::string line = std::string(indent, ' ') + statement;
+  while (line.size() > kColumns) {
+    const BreakPoint* best = nullptr;
+    const std::vector<BreakPoint> points = break_points(line, base, open);
+    for (const BreakPoint& p : points) {
+      if (p.at > kColumns + 1) break;
+      if (best == nullptr || p.depth <= best->depth) best = &p;
     }
-    const std::string piece = statement.substr(at, end - at);
-    const std::size_t visible = piece.size() - (piece.ends_with(' ') ? 1 : 0);
-    if (line.size() + visible > kColumns && line.find_first_not_of(' ') != std::string::npos) {
-      line.erase(line.find_last_not_of(' ') + 1);
-      lines.push_back(line);
-      line.assign(std::min<std::size_t>(open.empty() ? base : open.back(), 80), ' ');
-    }
-    for (const char c : piece) {
-      line += c;
-      if (c == '(') open.push_back(line.size());
-      if (c == ')' && !open.empty()) open.pop_back();
-    }
-    at = end;
+    if (best == nullptr && !points.empty()) best = &points.front();
+    if (best == nullptr) break;
+    std::string head = line.substr(0, best->at);
+    open = still_open(head, open);
+    head.erase(head.find_last_not_of(' ') + 1);
+    lines.push_back(head);
+    // Deep in brackets the alignment gives way, so that lines keep room.
+    line = std::string(std::min<std::size_t>(best->column, 80), ' ') + line.substr(best->at);
   }
   lines.push_back(line);
   return lines;

@@ -23,6 +23,7 @@ std::string_view symbol(Op op) {
     case Op::to_int: return "int";
     case Op::add: return " + ";
     case Op::subtract: return " - ";
+    case Op::product:
     case Op::multiply: return " * ";
     case Op::divide: return " / ";
     case Op::floor: return "floor";
