@@ -23,13 +23,23 @@ SACCADE_FN void store_rows(const Accumulator<m_tiles, columns>& o, const float (
   }
   __syncwarp();
   constexpr int chunks = head_dim / 8;
-#pragma unroll 4
-  for (uint32 i = lane; i < 16 * m_tiles * chunks; i += 32) {
-    const uint32 row = i / chunks;
-    const uint32 chunk = i % chunks;
-    if (first_row + int(row) >= row_limit) break;
-    copy_chunk_to_global<store_bytes>(output + int64(first_row + int(row)) * row_stride + chunk * 8,
-                                      staging + Tile::offset(warp_row + row, chunk));
+  constexpr uint32 all_chunks = 16 * m_tiles * chunks;
+  constexpr uint32 batch = 4;  // loads in flight
+#pragma unroll 1
+  for (uint32 first = lane; first < all_chunks; first += 32 * batch) {
+    Chunk values[batch];
+#pragma unroll
+    for (uint32 i = 0; i < batch; ++i) {
+      const uint32 index = umin(first + 32 * i, all_chunks - 1);
+      values[i] = load_shared_chunk(staging + Tile::offset(warp_row + index / chunks, index % chunks));
+    }
+#pragma unroll
+    for (uint32 i = 0; i < batch; ++i) {
+      const uint32 index = first + 32 * i;
+      const int row = first_row + int(index / chunks);
+      if (index >= all_chunks || row >= row_limit) continue;
+      store_chunk<store_bytes>(output + int64(row) * row_stride + index % chunks * 8, values[i]);
+    }
   }
 }
 

@@ -28,10 +28,9 @@ SACCADE_FN void copy_chunk_async(uint32 shared_address, const void* global, bool
   }
 }
 
-/// The reverse, at once.
+/// A chunk to global memory, in pieces of `store_bytes`.
 template <int store_bytes>
-SACCADE_FN void copy_chunk_to_global(void* global, uint32 shared_address) {
-  const Chunk chunk = load_shared_chunk(shared_address);
+SACCADE_FN void store_chunk(void* global, const Chunk& chunk) {
   if constexpr (store_bytes == 16) {
     *static_cast<Chunk*>(global) = chunk;
   } else if constexpr (store_bytes >= 4) {

@@ -26,4 +26,15 @@ def first():
     return base + [replace(v, rules="causal", block_order=1) for v in base]
 
 
-SWEEPS = {"first": first}
+def head_dim_256():
+    base = [replace(v, head_dim_qk=256) for v in [
+        Variant(warps=8), Variant(warps=8, stages=3, shared_kv=1), Variant(tile_m=64, min_blocks=2), Variant(tile_m=64, min_blocks=2, stages=2, shared_kv=1),
+        Variant(tile_m=64, tile_n=48, min_blocks=2), Variant(tile_m=64, tile_n=48, min_blocks=2, stages=3, shared_kv=1),
+        Variant(tile_m=64, tile_n=32, stages=2, min_blocks=2, q_in_registers=1), Variant(tile_m=64, tile_n=32, min_blocks=2, q_in_registers=1),
+        Variant(warps=8, tile_n=32, stages=2, q_in_registers=1), Variant(tile_m=64, tile_n=16, stages=2, min_blocks=2, q_in_registers=1),
+        Variant(tile_m=64, tile_n=48, stages=2, min_blocks=1), Variant(tile_m=192, warps=12, tile_n=32),
+    ]]
+    return base + [replace(v, rules="causal", block_order=1) for v in base[:7]]
+
+
+SWEEPS = {"first": first, "head_dim_256": head_dim_256}
