@@ -134,16 +134,21 @@ SACCADE_FN typename TableElement<T>::Value table_load(const KernelParams& p, int
   return TableElement<T>::value(static_cast<const T*>(table.data)[offset]);
 }
 
+template <class A, class B>
+constexpr bool is_same_type = false;
+template <class A>
+constexpr bool is_same_type<A, A> = true;
+
 /// Every value an element can have.
 template <class T>
 SACCADE_FN auto any_element() {
-  if constexpr (__is_same(typename TableElement<T>::Value, bool)) {
+  if constexpr (is_same_type<typename TableElement<T>::Value, bool>) {
     return TileClass::mixed;
-  } else if constexpr (__is_same(typename TableElement<T>::Value, float)) {
+  } else if constexpr (is_same_type<typename TableElement<T>::Value, float>) {
     return any_float();
-  } else if constexpr (__is_same(T, long long)) {
+  } else if constexpr (is_same_type<T, long long>) {
     return any_integer<long long>();
-  } else if constexpr (static_cast<T>(-1) < static_cast<T>(0)) {
+  } else if constexpr (T(0) > T(~T(0))) {
     return IntInterval(-(1LL << (8 * sizeof(T) - 1)), (1LL << (8 * sizeof(T) - 1)) - 1);
   } else {
     return IntInterval(0, (1LL << (8 * sizeof(T))) - 1);
