@@ -3,4 +3,7 @@ saccade_test(test_tuner
           ${CMAKE_CURRENT_LIST_DIR}/tuner_decision_test.cpp
           ${CMAKE_CURRENT_LIST_DIR}/tuner_candidates_test.cpp
           ${CMAKE_CURRENT_LIST_DIR}/tuner_race_test.cpp
+          ${CMAKE_CURRENT_LIST_DIR}/tuner_session_test.cpp
+          ${CMAKE_CURRENT_LIST_DIR}/tuner_protocol_test.cpp
+          ${CMAKE_CURRENT_LIST_DIR}/tuner_inputs_test.cpp
   LIBRARIES saccade_tuner)
