@@ -16,8 +16,8 @@ namespace saccade {
 namespace {
 
 constexpr const char* kLibraryName = "libsaccade_clang.so";
-/// What libsaccade_clang.so is linked to (its SONAMEs say 19.1). A constant, so that a warm start can build the binary key
-/// without opening LLVM; the options below complete it.
+/// What libsaccade_clang.so is linked to (its SONAMEs say 19.1). A constant, so that a warm start can build the binary
+/// key without opening LLVM; the options below complete it.
 constexpr const char* kIdentity = "clang 19.1";
 
 /// Where this code lies: libsaccade.so, or the executable that it is linked into.
@@ -35,7 +35,9 @@ std::vector<std::string> library_candidates() {
   if (const char* chosen = secure_getenv("SACCADE_CLANG"); chosen != nullptr && *chosen != 0) return {chosen};
   const std::string directory = own_directory();
   if (directory.empty()) return {};
-  return {directory + "/" + kLibraryName, directory + "/../lib/" + kLibraryName};
+  // The last is where it lies from libexec/saccade, the folder of the tuning worker.
+  return {directory + "/" + kLibraryName, directory + "/../lib/" + kLibraryName,
+          directory + "/../../lib/" + kLibraryName};
 }
 
 struct Library {
@@ -64,10 +66,11 @@ Library open_library() {
     log::info(log::Topic::compile, fmt::format("opened {} ({})", path, library.version));
     return library;
   }
-  library.status = Status::not_found(fmt::format(
-      "no compiler for CPU kernels: {} cannot be opened. It is installed beside libsaccade.so when Saccade is built with "
-      "SACCADE_CLANG=ON; $SACCADE_CLANG may name the file. Tried:{}",
-      kLibraryName, tried.empty() ? " nothing" : tried));
+  library.status =
+      Status::not_found(fmt::format("no compiler for CPU kernels: {} cannot be opened. It is installed beside "
+                                    "libsaccade.so when Saccade is built with "
+                                    "SACCADE_CLANG=ON; $SACCADE_CLANG may name the file. Tried:{}",
+                                    kLibraryName, tried.empty() ? " nothing" : tried));
   return library;
 }
 
@@ -93,8 +96,8 @@ class ClangCompiler final : public Compiler {
         // Vector code is written out in the templates; the vectorisers serve the emitted mask and score rules.
         "-vectorize-loops", "-vectorize-slp",
         // Not -ffast-math: -inf and NaN carry meaning. Contraction alone turns a * b + c into one FMA.
-        "-ffp-contract=fast", "-fno-rounding-math", "-fdenormal-fp-math=ieee,ieee", "-Wno-everything",
-        "-target-cpu", "x86-64", "-tune-cpu", target.cpu.empty() ? "generic" : target.cpu};
+        "-ffp-contract=fast", "-fno-rounding-math", "-fdenormal-fp-math=ieee,ieee", "-Wno-everything", "-target-cpu",
+        "x86-64", "-tune-cpu", target.cpu.empty() ? "generic" : target.cpu};
     for (const std::string& feature : target.features) {
       options.push_back("-target-feature");
       options.push_back("+" + feature);
@@ -120,10 +123,15 @@ class ClangCompiler final : public Compiler {
     Output output;
     const int result = library().compile(
         &input, &output,
-        [](void* context, const char* data, std::size_t size) { static_cast<Output*>(context)->object.assign(data, size); },
-        [](void* context, const char* data, std::size_t size) { static_cast<Output*>(context)->log.assign(data, size); });
+        [](void* context, const char* data, std::size_t size) {
+          static_cast<Output*>(context)->object.assign(data, size);
+        },
+        [](void* context, const char* data, std::size_t size) {
+          static_cast<Output*>(context)->log.assign(data, size);
+        });
     if (result != 0) {
-      return Status(StatusCode::compile_failed, fmt::format("{} refused the kernel:\n{}", library().version, output.log));
+      return Status(StatusCode::compile_failed,
+                    fmt::format("{} refused the kernel:\n{}", library().version, output.log));
     }
     CompiledBinary binary;
     binary.code = std::move(output.object);
