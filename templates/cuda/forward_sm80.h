@@ -82,11 +82,11 @@ struct ForwardSm80 {
     Accumulator<m_tiles, Config::columns_v> o = {};
 
     const int head_kv = item.head / params.group;
-    const MatrixView<Element> value = matrix(params.v, params.v_stride, item.batch, head_kv, sequence.kv_row);
-    Pipeline pipeline(shared + Config::QueryTile::bytes,
-                      matrix(params.k, params.k_stride, item.batch, head_kv, sequence.kv_row), value,
+    const Element* key = head_of(params.k, params.k_stride, item.batch, head_kv, sequence.kv_row);
+    const Element* value = head_of(params.v, params.v_stride, item.batch, head_kv, sequence.kv_row);
+    Pipeline pipeline(thread, shared + Config::QueryTile::bytes, key, params.k_stride.row, value, params.v_stride.row,
                       KvWalk<Rules, Config::tile_n>(params, context, item.q_first, q_last));
-    load_query(item, sequence);
+    load_query(thread, item, sequence);
     pipeline.start();
     if constexpr (Config::q_in_registers) {
       cp_async_wait<Pipeline::start_items>();
@@ -129,7 +129,8 @@ struct ForwardSm80 {
         }
         if (Rules::has_mask && scrubbed) {
           restore_kept_non_finite<Rules, Config::tile_n, Config::head_dim_v, m_tiles, Config::columns_v>(
-              o, params, context, place, value.data, value.row_stride, tile.kv_first);
+              o, params, context, place, head_of(params.v, params.v_stride, item.batch, head_kv, sequence.kv_row),
+              params.v_stride.row, tile.kv_first);
         }
       }
     }
@@ -137,16 +138,16 @@ struct ForwardSm80 {
     __syncthreads();  // the next item's Q overwrites this one's O
   }
 
-  SACCADE_FN static MatrixView<Element> matrix(const void* tensor, const TensorStrides& stride, int batch, int head,
-                                               int64 first_row) {
-    return {head_pointer<Config::varlen>(static_cast<const Element*>(tensor), stride, batch, head, first_row),
-            stride.row};
+  SACCADE_FN static const Element* head_of(const void* tensor, const TensorStrides& stride, int batch, int head,
+                                           int64 first_row) {
+    return head_pointer<Config::varlen>(static_cast<const Element*>(tensor), stride, batch, head, first_row);
   }
 
-  SACCADE_FN void load_query(const WorkItem& item, const Sequence& sequence) const {
-    const MatrixView<Element> query = matrix(params.q, params.q_stride, item.batch, item.head, sequence.q_row);
-    copy_tile_async<typename Config::QueryTile, Config::head_dim_qk, Config::threads, Config::load_bytes>(
-        shared, query.data, query.row_stride, item.q_first, sequence.len_q);
+  SACCADE_FN void load_query(uint32 thread, const WorkItem& item, const Sequence& sequence) const {
+    using Map = ChunkMap<typename Config::QueryTile, Config::head_dim_qk, Config::threads>;
+    const Element* query = head_of(params.q, params.q_stride, item.batch, item.head, sequence.q_row);
+    copy_tile_async<Map, typename Config::QueryTile, Config::load_bytes>(
+        thread, shared, view_of<Map>(thread, query, params.q_stride.row), item.q_first, sequence.len_q);
     if constexpr (Config::q_in_registers) cp_async_commit();  // awaited by itself
   }
 

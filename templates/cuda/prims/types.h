@@ -43,6 +43,10 @@ SACCADE_FN int64 opaque(int64 value) {
   asm volatile("" : "+l"(value));
   return value;
 }
+SACCADE_FN uint32 opaque(uint32 value) {
+  asm volatile("" : "+r"(value));
+  return value;
+}
 SACCADE_FN int opaque(int value) {
   asm volatile("" : "+r"(value));
   return value;

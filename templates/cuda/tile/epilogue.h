@@ -22,23 +22,23 @@ SACCADE_FN void store_rows(const Accumulator<m_tiles, columns>& o, const float (
     }
   }
   __syncwarp();
-  constexpr int chunks = head_dim / 8;
-  constexpr uint32 all_chunks = 16 * m_tiles * chunks;
-  constexpr uint32 batch = 4;  // loads in flight
-#pragma unroll 1
-  for (uint32 first = lane; first < all_chunks; first += 32 * batch) {
-    Chunk values[batch];
+  using Map = ChunkMap<SharedTile<16 * m_tiles, Tile::columns>, head_dim, 32>;
+  const Map map(lane);
+  const int rows_left = row_limit - first_row - int(map.row);
+  Element* first = output + int64(first_row + int(map.row)) * row_stride + map.chunk * 8;
 #pragma unroll
-    for (uint32 i = 0; i < batch; ++i) {
-      const uint32 index = umin(first + 32 * i, all_chunks - 1);
-      values[i] = load_shared_chunk(staging + Tile::offset(warp_row + index / chunks, index % chunks));
+  for (int i = 0; i < Map::row_passes; ++i) {
+    Chunk values[Map::column_passes];
+#pragma unroll
+    for (int j = 0; j < Map::column_passes; ++j) {
+      const uint32 chunk = umin(map.chunk + j * Map::threads_per_row, Tile::chunks - 1);
+      values[j] = load_shared_chunk(staging + Tile::offset(warp_row + map.row + i * Map::rows_per_pass, chunk));
     }
+    if (i * Map::rows_per_pass >= rows_left) break;
 #pragma unroll
-    for (uint32 i = 0; i < batch; ++i) {
-      const uint32 index = first + 32 * i;
-      const int row = first_row + int(index / chunks);
-      if (index >= all_chunks || row >= row_limit) continue;
-      store_chunk<store_bytes>(output + int64(row) * row_stride + index % chunks * 8, values[i]);
+    for (int j = 0; j < Map::column_passes; ++j) {
+      if (map.chunk + j * Map::threads_per_row >= head_dim / 8) continue;
+      store_chunk<store_bytes>(first + i * (Map::rows_per_pass * row_stride) + j * Map::threads_per_row * 8, values[j]);
     }
   }
 }

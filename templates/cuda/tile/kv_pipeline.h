@@ -57,13 +57,6 @@ struct KvWalk {
   }
 };
 
-/// One matrix of a sequence: row 0 and the stride of rows.
-template <class Element>
-struct MatrixView {
-  const Element* data;
-  int64 row_stride;
-};
-
 /// K and V tiles in the order K0 V0 K1 V1 ..., through a ring of shared memory slots `depth` items long: item i is
 /// being used while items up to i + depth - 1 are on their way. Either K and V have `stages` slots each (depth = 2 *
 /// stages), or they share one ring of `stages` slots (depth = stages).
@@ -74,6 +67,8 @@ struct KvPipeline {
   using Element = typename Config::Element;
   using KeyTile = typename Config::KeyTile;
   using ValueTile = typename Config::ValueTile;
+  using KeyMap = ChunkMap<KeyTile, Config::head_dim_qk, Config::threads>;
+  using ValueMap = ChunkMap<ValueTile, Config::head_dim_v, Config::threads>;
   static constexpr int stages = Config::stages;
   static constexpr bool shared_ring = Config::shared_kv;
   static constexpr int depth = shared_ring ? stages : 2 * stages;
@@ -97,6 +92,7 @@ struct KvPipeline {
   using KeyCursor = Cursor<stages, shared_ring ? slot_bytes : KeyTile::bytes>;
   using ValueCursor = Cursor<stages, shared_ring ? slot_bytes : ValueTile::bytes>;
 
+  uint32 thread;
   uint32 shared;
   MatrixView<Element> key, value;
   KvWalk<Rules, Config::tile_n> walk;
@@ -104,9 +100,14 @@ struct KvPipeline {
   KeyCursor key_load, key_use;
   ValueCursor value_load, value_use;
 
-  SACCADE_FN KvPipeline(uint32 shared_memory, const MatrixView<Element>& k, const MatrixView<Element>& v,
-                        const KvWalk<Rules, Config::tile_n>& kv_walk)
-      : shared(shared_memory), key(k), value(v), walk(kv_walk) {}
+  /// `k`, `v`: row 0 of the sequence's head.
+  SACCADE_FN KvPipeline(uint32 thread_in_block, uint32 shared_memory, const Element* k, int64 k_row_stride,
+                        const Element* v, int64 v_row_stride, const KvWalk<Rules, Config::tile_n>& kv_walk)
+      : thread(thread_in_block),
+        shared(shared_memory),
+        key(view_of<KeyMap>(thread_in_block, k, k_row_stride)),
+        value(view_of<ValueMap>(thread_in_block, v, v_row_stride)),
+        walk(kv_walk) {}
 
   /// Starts the first loads. Whatever the caller has issued since its last commit joins the first group.
   SACCADE_FN void start() {
@@ -159,14 +160,13 @@ struct KvPipeline {
       tile = walk.next();
       const uint32 slot = shared + key_load.advance();
       if (tile.exists()) {
-        copy_tile_async<KeyTile, Config::head_dim_qk, Config::threads, Config::load_bytes>(
-            slot, key.data, key.row_stride, tile.kv_first, walk.context.len_kv);
+        copy_tile_async<KeyMap, KeyTile, Config::load_bytes>(thread, slot, key, tile.kv_first, walk.context.len_kv);
       }
     } else {
       const uint32 slot = shared + (shared_ring ? key_load.advance() : value_base + value_load.advance());
       if (tile.exists()) {
-        copy_tile_async<ValueTile, Config::head_dim_v, Config::threads, Config::load_bytes>(
-            slot, value.data, value.row_stride, tile.kv_first, walk.context.len_kv);
+        copy_tile_async<ValueMap, ValueTile, Config::load_bytes>(thread, slot, value, tile.kv_first,
+                                                                 walk.context.len_kv);
       }
     }
     cp_async_commit();
@@ -176,7 +176,7 @@ struct KvPipeline {
   SACCADE_FN bool barrier(bool scrub, uint32 value_offset) {
     if (Rules::has_mask && scrub) {
       return __syncthreads_or(scrub_own_chunks<Element, ValueTile, Config::head_dim_v, Config::threads>(
-          shared + value_base + value_offset));
+          thread, shared + value_base + value_offset));
     }
     __syncthreads();
     return false;

@@ -53,11 +53,10 @@ struct ChunkMap {
   static constexpr int rows_per_pass = threads / threads_per_row;
   static constexpr int row_passes = ceil_div(Tile::rows, rows_per_pass);
   static constexpr int column_passes = ceil_div(Tile::chunks, threads_per_row);
-  static_assert(rows_per_pass % 8 == 0, "a pass keeps row % 8, which the swizzle depends on");
 
   uint32 row, chunk;  ///< the thread's first
 
-  SACCADE_FN ChunkMap() : row(thread_index() / threads_per_row), chunk(thread_index() % threads_per_row) {}
+  SACCADE_FN explicit ChunkMap(uint32 thread) : row(thread / threads_per_row), chunk(thread % threads_per_row) {}
 
   /// Calls visit(row pass, column pass) for each chunk of the thread.
   template <class Visit>
@@ -75,7 +74,7 @@ struct ChunkMap {
 
   /// Byte offset in the tile.
   SACCADE_FN uint32 offset(int row_pass, int column_pass) const {
-    if constexpr (threads_per_row == 8) {  // whole swizzle lines
+    if constexpr (threads_per_row == 8 && rows_per_pass % 8 == 0) {  // the same place in every swizzle line
       return Tile::offset(row, chunk) + uint32(row_pass * rows_per_pass * Tile::pitch_bytes + column_pass * 128);
     } else {
       return Tile::offset(row + row_pass * rows_per_pass, chunk + column_pass * threads_per_row);
@@ -87,14 +86,28 @@ struct ChunkMap {
   }
 };
 
-/// Starts the copy of rows first_row.. of a matrix whose row 0 is at `global` into the tile at `shared`. Rows at or
-/// beyond `row_limit` become zeros, so that 0 * x stays 0 in the products that follow.
-template <class Tile, int head_dim, int threads, int load_bytes, class Element>
-SACCADE_FN void copy_tile_async(uint32 shared, const Element* global, int64 row_stride, int first_row, int row_limit) {
-  using Map = ChunkMap<Tile, head_dim, threads>;
-  const Map map;
-  const int64 stride = opaque(row_stride);  // or its multiples would be kept in registers
-  const Element* first = global + int64(first_row + int(map.row)) * stride + map.chunk * 8;
+/// A matrix of a sequence as one thread copies it: from its own first chunk of row 0.
+template <class Element>
+struct MatrixView {
+  const Element* own;
+  int64 row_stride;
+};
+
+/// The view of a matrix whose row 0 is at `data`, for tiles that are copied with this map.
+template <class Map, class Element>
+SACCADE_FN MatrixView<Element> view_of(uint32 thread, const Element* data, int64 row_stride) {
+  const Map map(thread);
+  return {data + map.row * row_stride + map.chunk * 8, row_stride};
+}
+
+/// Starts the copy of rows first_row.. of a matrix into the tile at `shared`. Rows at or beyond `row_limit` become
+/// zeros, so that 0 * x stays 0 in the products that follow.
+template <class Map, class Tile, int load_bytes, class Element>
+SACCADE_FN void copy_tile_async(uint32 thread, uint32 shared, const MatrixView<Element>& matrix, int first_row,
+                                int row_limit) {
+  const Map map(opaque(thread));                   // cheaper to compute anew than to keep,
+  const int64 stride = opaque(matrix.row_stride);  // like the multiples of the stride
+  const Element* first = matrix.own + first_row * stride;
   const int rows_left = row_limit - first_row - int(map.row);
   map.for_each_chunk([&](int row_pass, int column_pass) {
     const Element* source = first + row_pass * (Map::rows_per_pass * stride) + column_pass * Map::threads_per_row * 8;
@@ -106,8 +119,8 @@ SACCADE_FN void copy_tile_async(uint32 shared, const Element* global, int64 row_
 /// Replaces infinities and NaN by zeros in the chunks that this thread itself copied (its copies must have landed).
 /// Returns whether there were any.
 template <class Element, class Tile, int head_dim, int threads>
-SACCADE_FN bool scrub_own_chunks(uint32 shared) {
-  const ChunkMap<Tile, head_dim, threads> map;
+SACCADE_FN bool scrub_own_chunks(uint32 thread, uint32 shared) {
+  const ChunkMap<Tile, head_dim, threads> map(opaque(thread));
   uint32 found = 0;
   map.for_each_chunk([&](int row_pass, int column_pass) {
     const uint32 address = shared + map.offset(row_pass, column_pass);
