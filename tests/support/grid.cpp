@@ -40,7 +40,8 @@ GridKernel make_kernel(int index, const GridOptions& options, Random& random) {
   kernel.index = index;
   // Every named rule comes several times over, with other dtypes and head dims; one kernel in three is a random
   // program.
-  kernel.rule = index % 3 == 2 ? random_grid_rule(random) : grid_rule((index - index / 3) % grid_rule_count(), random);
+  use_rule(kernel,
+           index % 3 == 2 ? random_grid_rule(random) : grid_rule((index - index / 3) % grid_rule_count(), random));
   Problem& problem = kernel.problem;
   const DataType dtype = storage_type(options.target, random);
   problem.q_dtype = problem.k_dtype = problem.v_dtype = problem.o_dtype = dtype;

@@ -33,6 +33,7 @@ struct NamedTable {
   const char* name;
   TableUse use;
 };
+/// `$` after a table of flags stands for the comparison that its dtype needs: none for bool, `!= 0` for numbers.
 struct RuleText {
   const char* name;
   std::vector<NamedScalar> scalars;
@@ -68,9 +69,9 @@ std::vector<RuleText> make_rule_texts() {
       {"document", {}, {{"doc", T::documents}}, named::document("doc")},
       {"document causal", {}, {{"doc", T::documents}}, both(named::document("doc"), causal)},
       {"key padding by length", {}, {{"kv_length", T::kv_lengths}}, "kv_idx < kv_length[b]"},
-      {"key padding by flag", {}, {{"real", T::key_flags}}, both("real[b, kv_idx] != 0", causal_br)},
-      {"mask table", {}, {{"keep", T::pair_flags}}, "keep[b, q_idx, kv_idx] != 0"},
-      {"mask table by head", {}, {{"keep", T::head_flags}}, "keep[b, h, q_idx, kv_idx] != 0"},
+      {"key padding by flag", {}, {{"real", T::key_flags}}, both("real[b, kv_idx]$", causal_br)},
+      {"mask table", {}, {{"keep", T::pair_flags}}, "keep[b, q_idx, kv_idx]$"},
+      {"mask table by head", {}, {{"keep", T::head_flags}}, "keep[b, h, q_idx, kv_idx]$"},
       {"block sparse", {}, {{"blocks", T::block_flags}}, "blocks[q_idx // 16, kv_idx // 16] == 1"},
       {"sinks and window",
        {{"sinks", S::small_count}, {"left", S::any_length}},
@@ -223,10 +224,13 @@ GridRule grid_rule(int index, Random& random) {
   const RuleText& text = rule_texts()[static_cast<std::size_t>(index)];
   GridRule rule;
   rule.name = text.name;
-  rule.mask = text.mask;
   rule.score = text.score;
   for (const NamedScalar& scalar : text.scalars) rule.declarations.scalars.push_back(declare(scalar, random));
   for (const NamedTable& table : text.tables) rule.declarations.tables.push_back(declare(table, random));
+  const bool condition = !rule.declarations.tables.empty() && rule.declarations.tables[0].dtype == DataType::boolean;
+  rule.mask = text.mask;
+  if (const std::size_t at = rule.mask.find('$'); at != std::string::npos)
+    rule.mask.replace(at, 1, condition ? "" : " != 0");
   rule.bind = [&text](AttentionCall& call, Random& values) {
     for (const NamedScalar& scalar : text.scalars) call.scalars.push_back(draw(scalar.use, call.shape, values));
     for (std::size_t i = 0; i < text.tables.size(); ++i) {
