@@ -27,9 +27,6 @@ class KeyBuilder {
 struct Binary {
   std::string code;      ///< cubin or ELF object, raw
   std::string metadata;  ///< JSON provenance: registers, spills, compile time, compiler; not in the key
-  /// Set by find_binary: path of the database it came from, empty when it came from this process's memory. put_binary
-  /// ignores it.
-  std::string layer = {};
 };
 
 struct Tuned {

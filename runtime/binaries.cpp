@@ -17,6 +17,9 @@ using Clock = std::chrono::steady_clock;
 // compiling twice beats waiting for it.
 constexpr int kLockTimeoutMs = 5000;
 
+// What the store calls the layer of what this process put itself.
+constexpr char kInMemory[] = "memory";
+
 double milliseconds_since(Clock::time_point start) {
   return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
 }
@@ -55,16 +58,17 @@ std::string kernel_key(const Device& device, const std::string& binary_key, cons
 }  // namespace
 
 std::optional<ObtainedBinary> Binaries::from_cache(const std::string& key) {
-  std::optional<cache::Binary> found = store_.find_binary(key);
+  std::string layer;
+  std::optional<cache::Binary> found = store_.find_binary(key, &layer);
   if (!found) return std::nullopt;
   ++counters_.cache_hits;
   ObtainedBinary obtained;
   obtained.binary.code = std::move(found->code);
   read_metadata(found->metadata, obtained.binary);
-  if (found->layer.empty()) {
-    obtained.source = "memory";
+  if (layer.empty() || layer == kInMemory) {
+    obtained.source = kInMemory;
   } else {
-    obtained.source = found->layer == store_.user_path() ? "user cache" : "pack " + found->layer;
+    obtained.source = layer == store_.user_path() ? "user cache" : "pack " + layer;
   }
   log::info(log::Topic::cache, fmt::format("binary from {}, {} bytes", obtained.source, obtained.binary.code.size()));
   return obtained;
@@ -148,7 +152,7 @@ Expected<LoadedKernel> Binaries::load(const std::shared_ptr<const Device>& devic
                      }));
   LoadedKernel result = *loaded;
   if (!made) {
-    result.binary_source = "memory";
+    result.binary_source = kInMemory;
     result.compile_ms = result.load_ms = 0;
   }
   return result;

@@ -64,8 +64,8 @@ bool take_tuned(const ChooseRequest& request, const Family& family, Choice& choi
     return false;
   }
   choice.schedule = *schedule;
-  choice.source =
-      layer.empty() || layer == store.user_path() ? "tuned (user cache)" : fmt::format("tuned (pack {})", layer);
+  const bool of_user = layer.empty() || layer == "memory" || layer == store.user_path();
+  choice.source = of_user ? "tuned (user cache)" : fmt::format("tuned (pack {})", layer);
   choice.cost = predict(family, request, choice.schedule);
   return true;
 }

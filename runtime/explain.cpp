@@ -1,0 +1,125 @@
+#include "runtime/explain.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "runtime/device_name.h"
+#include "runtime/engine.h"
+
+namespace saccade {
+namespace {
+
+using Json = nlohmann::json;
+
+std::string text_of(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
+
+Json target_json(const Target& target) {
+  Json json = {{"arch", target.arch},
+               {"name", target.name},
+               {"l2_bytes", target.l2_bytes},
+               {"memory_gb_per_s", target.memory_gb_per_s},
+               {"kind", target.kind == Target::Kind::cuda ? "cuda" : "cpu"}};
+  if (target.kind == Target::Kind::cuda) {
+    json["compute_capability"] = target.compute_capability;
+    json["sm_count"] = target.sm_count;
+    json["shared_bytes_per_block"] = target.shared_bytes_per_block;
+    json["shared_bytes_per_sm"] = target.shared_bytes_per_sm;
+    json["clock_mhz"] = target.clock_mhz;
+  } else {
+    json["cores"] = target.cores;
+    json["l1d_bytes"] = target.l1d_bytes;
+    json["features"] = target.features;
+    json["cpu"] = target.cpu;
+  }
+  return json;
+}
+
+Json families_json(const Problem& problem, const Target& target) {
+  Json list = Json::array();
+  bool any = false;
+  for (const FamilyAnswer& answer : ask_families(problem, target)) {
+    any = any || answer.status.ok();
+    list.push_back({{"family", answer.family->name}, {"ok", answer.status.ok()}, {"reason", answer.status.message()}});
+  }
+  return {{"ok", any}, {"families", std::move(list)}, {"target", target_json(target)}};
+}
+
+Json cost_json(const Cost& cost) {
+  return {{"total_us", cost.total_us},
+          {"matrix_us", cost.matrix_us},
+          {"exp_us", cost.exp_us},
+          {"shared_us", cost.shared_us},
+          {"memory_us", cost.memory_us},
+          {"prologue_us", cost.prologue_us},
+          {"wave_efficiency", cost.wave_efficiency}};
+}
+
+Shape shape_to_rank(const Shape& shape, const Problem& problem, const expr::Bindings& bindings) {
+  return bindings.tables.empty() ? planning_shape(shape, problem) : shape;  // as the engine does
+}
+
+}  // namespace
+
+std::string to_json(const Target& target) { return text_of(target_json(target)); }
+
+std::string supports_json(const Problem& problem, const Target& target) {
+  return text_of(families_json(problem, target));
+}
+
+Expected<std::string> explain_json(const Problem& problem, const Shape& shape, const Target& target,
+                                   const expr::Bindings& bindings, int most) {
+  SACCADE_TRY(validate(problem));
+  SACCADE_TRY(validate(shape, problem));
+  Json json = families_json(problem, target);
+  const Expected<const Family*> family = choose_family(problem, target);
+  if (family.ok()) {
+    const Shape planned = shape_to_rank(shape, problem, bindings);
+    const std::vector<RankedSchedule> ranked = rank_candidates(**family, problem, target, planned, bindings);
+    Json list = Json::array();
+    for (std::size_t i = 0; i < std::min(ranked.size(), static_cast<std::size_t>(std::max(most, 0))); ++i) {
+      const Resources resources = (*family)->resources(problem, target, ranked[i].schedule);
+      list.push_back({{"schedule", Json::parse(to_json(ranked[i].schedule), nullptr, false)},
+                      {"predicted", cost_json(ranked[i].cost)},
+                      {"threads", resources.threads},
+                      {"registers_per_thread", resources.registers_per_thread},
+                      {"shared_bytes", resources.shared_bytes}});
+    }
+    json["family"] = (*family)->name;
+    json["candidates"] = ranked.size();
+    json["ranked"] = std::move(list);
+    json["ranked_for"] = {{"seqlen_q", planned.seqlen_q}, {"seqlen_kv", planned.seqlen_kv}};
+  }
+  return text_of(json);
+}
+
+Expected<std::string> emit_source(const Problem& problem, const Shape& shape, const Target& target,
+                                  const Schedule* schedule) {
+  SACCADE_TRY(validate(problem));
+  SACCADE_TRY(validate(shape, problem));
+  if (schedule != nullptr) {
+    const Family* family = find_family(schedule->family);
+    if (family == nullptr || family->target_kind != target.kind) {
+      return Status::invalid_argument(fmt::format("no family \"{}\" builds for {}", schedule->family, target.arch));
+    }
+    SACCADE_TRY(family->supports(problem, target));
+    SACCADE_TRY(family->legal(problem, target, shape, *schedule));
+    return family->emit(problem, target, *schedule);
+  }
+  SACCADE_ASSIGN(const Family* family, choose_family(problem, target));
+  const std::vector<RankedSchedule> ranked =
+      rank_candidates(*family, problem, target, planning_shape(shape, problem), {});
+  if (ranked.empty())
+    return Status::unsupported(fmt::format("{} has no schedule for this problem and shape", family->name));
+  return family->emit(problem, target, ranked.front().schedule);
+}
+
+Expected<Target> target_from_name(std::string_view name) {
+  if (name.starts_with("sm_")) return cuda_target(name);
+  SACCADE_ASSIGN(const DeviceName device, parse_device_name(name));
+  SACCADE_ASSIGN(const auto opened, device.kind == Target::Kind::cpu ? cpu_device() : cuda_device(device.ordinal));
+  return opened->target();
+}
+
+}  // namespace saccade
