@@ -41,7 +41,8 @@ llvm::IntrusiveRefCntPtr<llvm::vfs::InMemoryFileSystem> file_system_of(const Sac
     files->addFile(std::string(kHeaderRoot) + header.name, 0,
                    llvm::MemoryBuffer::getMemBufferCopy(llvm::StringRef(header.text, header.size)));
   }
-  files->addFile(kSourceName, 0, llvm::MemoryBuffer::getMemBufferCopy(llvm::StringRef(input.source, input.source_size)));
+  files->addFile(kSourceName, 0,
+                 llvm::MemoryBuffer::getMemBufferCopy(llvm::StringRef(input.source, input.source_size)));
   return files;
 }
 
@@ -63,7 +64,8 @@ bool compile(const SaccadeClangInput& input, llvm::SmallVectorImpl<char>& object
     clang::DiagnosticsEngine argument_diagnostics(llvm::makeIntrusiveRefCnt<clang::DiagnosticIDs>(), diagnostic_options,
                                                   &printer, /*ShouldOwnClient=*/false);
     auto invocation = std::make_shared<clang::CompilerInvocation>();
-    if (!clang::CompilerInvocation::CreateFromArgs(*invocation, arguments_of(input), argument_diagnostics)) return false;
+    if (!clang::CompilerInvocation::CreateFromArgs(*invocation, arguments_of(input), argument_diagnostics))
+      return false;
     // Freeing the AST and the module of a process that goes on living is wanted, unlike in the clang driver's child.
     invocation->getFrontendOpts().DisableFree = false;
     invocation->getCodeGenOpts().DisableFree = false;
@@ -71,6 +73,7 @@ bool compile(const SaccadeClangInput& input, llvm::SmallVectorImpl<char>& object
   }
   compiler.createDiagnostics(&printer, /*ShouldOwnClient=*/false);
   compiler.setFileManager(new clang::FileManager(clang::FileSystemOptions(), file_system_of(input)));
+  compiler.setVerboseOutputStream(log_stream);  // else "1 error generated." goes to stderr
   compiler.setOutputStream(std::make_unique<llvm::raw_svector_ostream>(object));
   clang::EmitObjAction action;
   return compiler.ExecuteAction(action);
@@ -78,8 +81,8 @@ bool compile(const SaccadeClangInput& input, llvm::SmallVectorImpl<char>& object
 
 }  // namespace
 
-extern "C" __attribute__((visibility("default"))) int saccade_clang_compile(const SaccadeClangInput* input, void* context,
-                                                                            SaccadeClangSink object,
+extern "C" __attribute__((visibility("default"))) int saccade_clang_compile(const SaccadeClangInput* input,
+                                                                            void* context, SaccadeClangSink object,
                                                                             SaccadeClangSink log) {
   llvm::SmallVector<char, 0> code;
   std::string text;

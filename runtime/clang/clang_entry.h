@@ -24,8 +24,8 @@ struct SaccadeClangInput {
 /// Receives the object or the log; the bytes are the callee's until the call returns.
 using SaccadeClangSink = void (*)(void* context, const char* data, std::size_t size);
 
-/// Compiles one C++ translation unit to a relocatable ELF object. Files come from `headers` alone: the file system is not
-/// read. Gives 0 on success. `log` gets the diagnostics, `object` is called only on success. Thread safe.
+/// Compiles one C++ translation unit to a relocatable ELF object. Files come from `headers` alone: the file system is
+/// not read. Gives 0 on success. `log` gets the diagnostics, `object` is called only on success. Thread safe.
 using SaccadeClangCompile = int (*)(const SaccadeClangInput* input, void* context, SaccadeClangSink object,
                                     SaccadeClangSink log);
 int saccade_clang_compile(const SaccadeClangInput* input, void* context, SaccadeClangSink object, SaccadeClangSink log);

@@ -94,7 +94,9 @@ class ClangCompiler final : public Compiler {
         "-ffreestanding", "-nostdsysteminc", "-nobuiltininc", "-fgnuc-version=4.2.1", "-fwrapv", "-fdeprecated-macro",
         "-mrelocation-model", "pic", "-pic-level", "2", "-mframe-pointer=none", "-fno-rtti", "-O2",
         // Vector code is written out in the templates; the vectorisers serve the emitted mask and score rules.
-        "-vectorize-loops", "-vectorize-slp",
+        // Unrolling is asked for where it pays: left to LLVM it takes a third of the compile time (190 ms against 120
+        // ms).
+        "-fno-unroll-loops", "-vectorize-loops", "-vectorize-slp",
         // Not -ffast-math: -inf and NaN carry meaning. Contraction alone turns a * b + c into one FMA.
         "-ffp-contract=fast", "-fno-rounding-math", "-fdenormal-fp-math=ieee,ieee", "-Wno-everything", "-target-cpu",
         "x86-64", "-tune-cpu", target.cpu.empty() ? "generic" : target.cpu};

@@ -82,7 +82,8 @@ class CpuDevice final : public Device {
     target_.cores = threads;
   }
 
-  Expected<std::shared_ptr<const Kernel>> load(const std::string& code, const std::vector<Launch>& launches) const override {
+  Expected<std::shared_ptr<const Kernel>> load(const std::string& code,
+                                               const std::vector<Launch>& launches) const override {
     SACCADE_ASSIGN(std::shared_ptr<const cpu::LoadedObject> object, cpu::LoadedObject::load(code));
     std::vector<std::pair<std::string, EntryPoint>> entries;
     for (const Launch& launch : launches) {
@@ -96,7 +97,8 @@ class CpuDevice final : public Device {
   }
 
   Expected<void*> allocate(std::size_t bytes) const override {
-    void* memory = ::operator new(std::max<std::size_t>(bytes, 1), std::align_val_t{kAllocationAlignment}, std::nothrow);
+    void* memory =
+        ::operator new(std::max<std::size_t>(bytes, 1), std::align_val_t{kAllocationAlignment}, std::nothrow);
     if (memory == nullptr) return Status(StatusCode::out_of_memory, fmt::format("cannot allocate {} bytes", bytes));
     return memory;
   }
@@ -115,7 +117,9 @@ class CpuDevice final : public Device {
   }
   Status synchronize() const override { return {}; }
   Expected<bool> is_capturing(Stream /*stream*/) const override { return false; }
-  Expected<std::unique_ptr<Timer>> timer() const override { return std::unique_ptr<Timer>(std::make_unique<CpuTimer>()); }
+  Expected<std::unique_ptr<Timer>> timer() const override {
+    return std::unique_ptr<Timer>(std::make_unique<CpuTimer>());
+  }
 
  private:
   int threads_;
@@ -126,7 +130,8 @@ class CpuDevice final : public Device {
 Expected<std::shared_ptr<const Device>> cpu_device(int threads, const std::string& arch) {
   constexpr int kMaxThreads = 4096;
   if (threads < 0 || threads > kMaxThreads) {
-    return Status::invalid_argument(fmt::format("{} CPU threads were asked for; 0 (all) to {} work", threads, kMaxThreads));
+    return Status::invalid_argument(
+        fmt::format("{} CPU threads were asked for; 0 (all) to {} work", threads, kMaxThreads));
   }
   SACCADE_ASSIGN(Target target, cpu::host_target(arch));
   const int usable = threads != 0 ? threads : target.cores;

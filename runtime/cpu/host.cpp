@@ -70,14 +70,31 @@ std::string tuning_cpu(bool avx512) {
   if (std::strcmp(vendor, "GenuineIntel") == 0 && family == 6) {
     switch (model) {
       case 0x55: return "skylake-avx512";
-      case 0x6a: case 0x6c: return "icelake-server";
+      case 0x6a:
+      case 0x6c: return "icelake-server";
       case 0x8f: return "sapphirerapids";
       case 0xcf: return "emeraldrapids";
-      case 0xad: case 0xae: return "graniterapids";
-      case 0x97: case 0x9a: case 0xb7: case 0xba: case 0xbf: return "alderlake";
-      case 0x4e: case 0x5e: case 0x8e: case 0x9e: case 0xa5: case 0xa6: return "skylake";
-      case 0x3c: case 0x3f: case 0x45: case 0x46: return "haswell";
-      case 0x3d: case 0x47: case 0x4f: case 0x56: return "broadwell";
+      case 0xad:
+      case 0xae: return "graniterapids";
+      case 0x97:
+      case 0x9a:
+      case 0xb7:
+      case 0xba:
+      case 0xbf: return "alderlake";
+      case 0x4e:
+      case 0x5e:
+      case 0x8e:
+      case 0x9e:
+      case 0xa5:
+      case 0xa6: return "skylake";
+      case 0x3c:
+      case 0x3f:
+      case 0x45:
+      case 0x46: return "haswell";
+      case 0x3d:
+      case 0x47:
+      case 0x4f:
+      case 0x56: return "broadwell";
       default: break;
     }
   }
@@ -137,9 +154,10 @@ Expected<Target> host_target(const std::string& arch) {
         "CPU kernels need AVX2, FMA, F16C and BMI2, enabled by the operating system; '{}' lacks them", brand_name()));
   }
   if (arch == "avx512" && !isa.avx512) {
-    return Status::unsupported(fmt::format(
-        "CPU kernels for avx512 need AVX-512 F, BW, CD, DQ and VL, enabled by the operating system; '{}' lacks them; avx2 works",
-        brand_name()));
+    return Status::unsupported(
+        fmt::format("CPU kernels for avx512 need AVX-512 F, BW, CD, DQ and VL, enabled by the operating system; '{}' "
+                    "lacks them; avx2 works",
+                    brand_name()));
   }
   Target target;
   target.kind = Target::Kind::cpu;

@@ -16,8 +16,10 @@ namespace {
 
 /// Kernels are freestanding; a compiler may still call these three for copies and fills.
 void* external_address(std::string_view name) {
-  if (name == "memcpy") return reinterpret_cast<void*>(static_cast<void* (*)(void*, const void*, std::size_t)>(&memcpy));
-  if (name == "memmove") return reinterpret_cast<void*>(static_cast<void* (*)(void*, const void*, std::size_t)>(&memmove));
+  if (name == "memcpy")
+    return reinterpret_cast<void*>(static_cast<void* (*)(void*, const void*, std::size_t)>(&memcpy));
+  if (name == "memmove")
+    return reinterpret_cast<void*>(static_cast<void* (*)(void*, const void*, std::size_t)>(&memmove));
   if (name == "memset") return reinterpret_cast<void*>(static_cast<void* (*)(void*, int, std::size_t)>(&memset));
   return nullptr;
 }
@@ -98,7 +100,8 @@ class ObjectReader {
     for (std::size_t i = 0; i < sections_.size(); ++i) {
       Elf64_Shdr& section = sections_[i].header;
       std::memcpy(&section, object_.data() + header.e_shoff + i * sizeof(Elf64_Shdr), sizeof(Elf64_Shdr));
-      if (section.sh_type != SHT_NOBITS && section.sh_type != SHT_NULL && !in_object(section.sh_offset, section.sh_size)) {
+      if (section.sh_type != SHT_NOBITS && section.sh_type != SHT_NULL &&
+          !in_object(section.sh_offset, section.sh_size)) {
         return malformed(fmt::format("section {} out of range", i));
       }
     }
@@ -172,7 +175,8 @@ class ObjectReader {
   Status map() {
     loaded_.reset(new LoadedObject());
     void* base = mmap(nullptr, image_bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (base == MAP_FAILED) return {StatusCode::out_of_memory, fmt::format("cannot map {} bytes of kernel code", image_bytes_)};
+    if (base == MAP_FAILED)
+      return {StatusCode::out_of_memory, fmt::format("cannot map {} bytes of kernel code", image_bytes_)};
     loaded_->base_ = base;
     loaded_->size_ = image_bytes_;
     for (const Section& section : sections_) {
@@ -246,8 +250,10 @@ class ObjectReader {
     if (index >= symbols_.size()) return malformed("relocation's symbol");
     const Symbol& symbol = symbols_[index];
     if (symbol.address == 0) {
-      return Status::unsupported(fmt::format("CPU object needs the external symbol '{}'; kernels may only call memcpy, "
-                                             "memmove and memset", symbol.name));
+      return Status::unsupported(
+          fmt::format("CPU object needs the external symbol '{}'; kernels may only call memcpy, "
+                      "memmove and memset",
+                      symbol.name));
     }
     const std::size_t width = type == R_X86_64_64 || type == R_X86_64_PC64 ? 8 : 4;
     if (relocation.r_offset > target.header.sh_size || target.header.sh_size - relocation.r_offset < width) {
@@ -259,16 +265,19 @@ class ObjectReader {
     std::uint64_t value = 0;
     switch (type) {
       case R_X86_64_64: value = symbol.address + addend; break;
-      case R_X86_64_PC64: case R_X86_64_PC32: value = symbol.address + addend - place; break;
+      case R_X86_64_PC64:
+      case R_X86_64_PC32: value = symbol.address + addend - place; break;
       case R_X86_64_PLT32:
         value = (symbol.entry.st_shndx == SHN_UNDEF ? stub_address(symbol) : symbol.address) + addend - place;
         break;
-      case R_X86_64_GOTPCREL: case R_X86_64_GOTPCRELX: case R_X86_64_REX_GOTPCRELX:
-        value = slot_address(symbol) + addend - place;
-        break;
+      case R_X86_64_GOTPCREL:
+      case R_X86_64_GOTPCRELX:
+      case R_X86_64_REX_GOTPCRELX: value = slot_address(symbol) + addend - place; break;
       default:
-        return Status::unsupported(fmt::format("CPU object has a relocation of type {}, which position-independent "
-                                               "kernels do not have", type));
+        return Status::unsupported(
+            fmt::format("CPU object has a relocation of type {}, which position-independent "
+                        "kernels do not have",
+                        type));
     }
     const auto displacement = static_cast<std::int64_t>(value);
     if (width == 4 && (displacement < std::numeric_limits<std::int32_t>::min() ||

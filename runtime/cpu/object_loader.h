@@ -1,11 +1,13 @@
-// A loader of relocatable ELF64 x86-64 objects, for the CPU kernels that Clang has just made and for those of the cache.
+// A loader of relocatable ELF64 x86-64 objects, for the CPU kernels that Clang has just made and for those of the
+// cache.
 //
-// Why not LLVM's ORC: opening libLLVM takes about 15 ms and libclang-cpp another 10 ms, three times the budget of a warm
-// start, and a machine that only runs cached kernels has no LLVM. A kernel object is one text section, a few constant
-// sections and half a dozen kinds of relocation, so that fresh and cached objects can take this one path.
+// Why not LLVM's ORC: opening libLLVM takes about 15 ms and libclang-cpp another 10 ms, three times the budget of a
+// warm start, and a machine that only runs cached kernels has no LLVM. A kernel object is one text section, a few
+// constant sections and half a dozen kinds of relocation, so that fresh and cached objects can take this one path.
 //
-// The bytes may come from a damaged or hostile file: every offset, size and index is checked against the buffer, and what
-// does not fit is a Status. (Code that is well formed but malicious cannot be told apart: trust in the store is the cache's job.)
+// The bytes may come from a damaged or hostile file: every offset, size and index is checked against the buffer, and
+// what does not fit is a Status. (Code that is well formed but malicious cannot be told apart: trust in the store is
+// the cache's job.)
 #pragma once
 
 #include <cstddef>
