@@ -23,6 +23,11 @@ saccade_find(sqlite3 sqlite3 sqlite3.h)
 saccade_find(zstd zstd zstd.h)
 saccade_find(sodium sodium sodium.h)
 
-# fmt and spdlog come header-only: Debian has no static archives of them, and the portable build must carry no .so.
+# The portable build must carry no .so, and Debian has no static archive of fmt: there it is header-only, which costs 2 s for each
+# source file. spdlog stands in one source file and is header-only everywhere.
 add_library(third_party_text INTERFACE)
-target_link_libraries(third_party_text INTERFACE fmt::fmt-header-only nlohmann_json::nlohmann_json)
+if(SACCADE_STATIC_DEPENDENCIES)
+  target_link_libraries(third_party_text INTERFACE fmt::fmt-header-only nlohmann_json::nlohmann_json)
+else()
+  target_link_libraries(third_party_text INTERFACE fmt::fmt nlohmann_json::nlohmann_json)
+endif()
