@@ -71,6 +71,7 @@ Outcome UserLayer::open_holding_all(Deadline deadline) {
   // The shared side lock tells others that the file is in use and must not be renamed. Where there is no having one (a
   // read-only folder, a file system without flock) the file can be read, but not replaced.
   const std::string side_path = path_ + ".lock";
+  const Deadline corrupt_deadline = deadline_in(kReadTimeout);
   std::chrono::microseconds pause{500};
   while (true) {
     Outcome outcome = Outcome::missing;
@@ -87,6 +88,8 @@ Outcome UserLayer::open_holding_all(Deadline deadline) {
     const FileLock::Result lock = side_lock_.acquire(side_path, FileLock::Kind::exclusive, true, Deadline{});
     if (lock == FileLock::Result::held) return create_when_alone(deadline);
     if (lock == FileLock::Result::unavailable) return outcome == Outcome::corrupt ? outcome : Outcome::read_only;
+    // A damaged file that others have open will stay; they only need the time to find out themselves.
+    if (outcome == Outcome::corrupt) deadline = std::min(deadline, corrupt_deadline);
     if (std::chrono::steady_clock::now() >= deadline) return outcome == Outcome::corrupt ? outcome : Outcome::busy;
     std::this_thread::sleep_for(pause);
     pause = std::min(pause * 3 / 2, std::chrono::microseconds{10000});
