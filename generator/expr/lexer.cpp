@@ -93,11 +93,11 @@ class Lexer {
     const char* end = token.text.data() + token.text.size();
     double value = 0;
     const auto result = std::from_chars(token.text.data(), end, value);
-    // Too small for a double reads as 0; from_chars then leaves the value alone.
+    // from_chars leaves the value alone when it is out of range, too large or too small.
     const auto narrow = std::from_chars(token.text.data(), end, token.real);
     const bool tiny = narrow.ec == std::errc::result_out_of_range && std::fabs(value) < 1;
     if (tiny) token.real = 0;
-    if (!tiny && (result.ec != std::errc() || narrow.ec != std::errc() || !std::isfinite(token.real))) {
+    if (result.ec != std::errc() || (narrow.ec != std::errc() && !tiny) || !std::isfinite(token.real)) {
       return error_at(source_, token.offset, "this number does not fit f32");
     }
     return {};
