@@ -27,7 +27,14 @@ struct ForwardConfig : Schedule {
   static constexpr int m_tiles = warp_rows / 16;
   static_assert(warp_rows % 16 == 0 && Schedule::tile_n % 16 == 0);
 
+  /// Columns of S whose exponentials are taken together.
+  static constexpr int step_columns = Schedule::tile_n % 32 == 0 ? 32 : 16;
   static constexpr int columns_qk = round_up(Schedule::head_dim_qk, 16);
+  /// Columns of S that are computed before the first exponential: all of them when each step would read Q again, or
+  /// when the buffer of K is given up before V is used.
+  static constexpr bool keeps_query = Schedule::q_in_registers == columns_qk;
+  static constexpr bool keeps_key = !Schedule::shared_kv && Schedule::stages >= 2;
+  static constexpr int score_columns = keeps_query && keeps_key ? step_columns : Schedule::tile_n;
   static constexpr int columns_v = round_up(Schedule::head_dim_v, 16);
   using KeyTile = SharedTile<Schedule::tile_n, columns_qk>;
   using ValueTile = SharedTile<Schedule::tile_n, columns_v>;
@@ -40,6 +47,7 @@ struct ForwardSm80 {
   using Element = typename Config::Element;
   using Pipeline = KvPipeline<Config, Rules>;
   static constexpr int m_tiles = Config::m_tiles;
+  using Scores = Accumulator<m_tiles, Config::tile_n>;
   static constexpr int shared_bytes = Config::QueryTile::bytes + Pipeline::bytes;
 
   const KernelParams& params;
@@ -76,8 +84,7 @@ struct ForwardSm80 {
     // With a score program, or a scale that does not keep the order of scores, S is multiplied by the scale first.
     const bool scale_first = Rules::has_score || !(params.scale > 0.f);
 
-    QueryFragments<typename Config::QueryTile, Config::columns_qk, m_tiles, Config::q_in_registers> q(shared, lane,
-                                                                                                      warp_row);
+    QueryFragments<typename Config::QueryTile, Config::q_in_registers, m_tiles> q(shared, lane, warp_row);
     OnlineSoftmax<m_tiles, Rules::has_score> softmax(scale_first ? kLog2E : params.scale * kLog2E);
     Accumulator<m_tiles, Config::columns_v> o = {};
 
@@ -88,7 +95,7 @@ struct ForwardSm80 {
                       KvWalk<Rules, Config::tile_n>(params, context, item.q_first, q_last));
     load_query(thread, item, sequence);
     pipeline.start();
-    if constexpr (Config::q_in_registers) {
+    if constexpr (Config::q_in_registers > 0) {
       cp_async_wait<Pipeline::start_items>();
       __syncthreads();
       q.keep();
@@ -105,28 +112,42 @@ struct ForwardSm80 {
       const uint32 k_tile = pipeline.acquire_key(scrub, scrubbed);
       const TileClass warp_class = class_for_warp(pipeline.walk, tile, warp_first, warp_last);
 
-      Accumulator<m_tiles, Config::tile_n> s;
-      if (warp_class != TileClass::empty) {
+      Scores s;
+      const auto compute_scores = [&](int first_column, int columns) {
         multiply_q_k<Element, typename Config::KeyTile, m_tiles>(
-            s, q, column_first_address<typename Config::KeyTile>(k_tile, lane));
-        if (scale_first) apply_scale_and_score(s, context, place, tile.kv_first);
-        if (warp_class == TileClass::mixed) {
-          apply_mask<Rules, m_tiles, Config::tile_n>(s, params, context, place, tile.kv_first);
-        } else if (tile.kv_first + Config::tile_n > sequence.len_kv) {
-          mask_tail<m_tiles, Config::tile_n>(s, context, place, tile.kv_first);
-        }
-        softmax.template fit_reference<Config::tile_n, Config::columns_v>(s, o);
+            s, q, column_first_address<typename Config::KeyTile>(k_tile, lane), first_column, columns);
+      };
+      const auto finish_scores = [&](int first_column, int columns) {
+        finish_scores_of(s, context, place, {first_column, columns}, tile.kv_first, warp_class, scale_first);
+      };
+      if (warp_class != TileClass::empty) {
+        compute_scores(0, Config::score_columns);
+        finish_scores(0, Config::score_columns);
       }
 
       const uint32 v_tile = pipeline.acquire_value(scrub, scrubbed);
       if (warp_class != TileClass::empty) {
         const uint32 v_address = row_first_address<typename Config::ValueTile>(v_tile, lane, 0);
+        constexpr int step = Config::step_columns;
+        uint32 p[2][step / 16][m_tiles][4];  // of this step and of the one before
+        const auto multiply_values = [&](int column) {
 #pragma unroll
-        for (int k = 0; k < Config::tile_n / 16; ++k) {
-          uint32 p[m_tiles][4];
-          softmax.template exponentiate<Element, Config::tile_n>(p, s, k);
-          multiply_p_v<Element, typename Config::ValueTile, m_tiles>(o, p, v_address, k);
+          for (int k = 0; k < step / 16; ++k) {
+            multiply_p_v<Element, typename Config::ValueTile, m_tiles>(o, p[column / step % 2][k], v_address,
+                                                                       column / 16 + k);
+          }
+        };
+        // Exponentials of one step run beside the products of its neighbours.
+#pragma unroll
+        for (int column = 0; column < Config::tile_n; column += step) {
+          const int ahead = column + step;
+          if (ahead < Config::tile_n && ahead >= Config::score_columns) compute_scores(ahead, step);
+          if (column > 0) multiply_values(column - step);
+          softmax.template exponentiate<Element, step / 16, Config::tile_n, Config::columns_v>(p[column / step % 2], s,
+                                                                                               column / 16, o);
+          if (ahead < Config::tile_n && ahead >= Config::score_columns) finish_scores(ahead, step);
         }
+        multiply_values(Config::tile_n - step);
         if (Rules::has_mask && scrubbed) {
           restore_kept_non_finite<Rules, Config::tile_n, Config::head_dim_v, m_tiles, Config::columns_v>(
               o, params, context, place, head_of(params.v, params.v_stride, item.batch, head_kv, sequence.kv_row),
@@ -148,7 +169,7 @@ struct ForwardSm80 {
     const Element* query = head_of(params.q, params.q_stride, item.batch, item.head, sequence.q_row);
     copy_tile_async<Map, typename Config::QueryTile, Config::load_bytes>(
         thread, shared, view_of<Map>(thread, query, params.q_stride.row), item.q_first, sequence.len_q);
-    if constexpr (Config::q_in_registers) cp_async_commit();  // awaited by itself
+    if constexpr (Config::q_in_registers > 0) cp_async_commit();  // awaited by itself
   }
 
   /// The block's class, sharpened where the mask cuts through the block's rows.
@@ -159,12 +180,19 @@ struct ForwardSm80 {
     return walk.classify(warp_first, warp_last, tile.kv_first);
   }
 
-  SACCADE_FN void apply_scale_and_score(Accumulator<m_tiles, Config::tile_n>& s, const RuleContext& context,
-                                        const LanePlace& place, int kv_first) const {
+  /// Scale, score program and mask, where they apply.
+  SACCADE_FN void finish_scores_of(Scores& s, const RuleContext& context, const LanePlace& place,
+                                   const Columns& columns, int kv_first, TileClass warp_class, bool scale_first) const {
     if constexpr (Rules::has_score) {
-      apply_score<Rules, m_tiles, Config::tile_n>(s, params, context, place, kv_first);
-    } else {
-      for_each_score<m_tiles, Config::tile_n>(s, place, [&](float& value, int, int) { value *= params.scale; });
+      apply_score<Rules, m_tiles, Config::tile_n>(s, params, context, place, columns, kv_first);
+    } else if (scale_first) {
+      for_each_score<m_tiles, Config::tile_n>(s, place, columns,
+                                              [&](float& value, int, int) { value *= params.scale; });
+    }
+    if (Rules::has_mask && warp_class == TileClass::mixed) {
+      apply_mask<Rules, m_tiles, Config::tile_n>(s, params, context, place, columns, kv_first);
+    } else if (kv_first + Config::tile_n > context.len_kv) {
+      mask_tail<m_tiles, Config::tile_n>(s, context, place, columns, kv_first);
     }
   }
 

@@ -30,13 +30,19 @@ struct LanePlace {
       : first_row(warp_first_row + int(lane / 4)), first_column(int(lane % 4) * 2) {}
 };
 
-/// Calls visit(s element, q_idx, column in the tile) for all elements of the lane.
+/// A run of columns of a tile, in multiples of 16.
+struct Columns {
+  int first, count;
+};
+
+/// Calls visit(s element, q_idx, column in the tile) for the lane's elements in `columns`.
 template <int m_tiles, int tile_n, class Visit>
-SACCADE_FN void for_each_score(Accumulator<m_tiles, tile_n>& s, const LanePlace& place, Visit visit) {
+SACCADE_FN void for_each_score(Accumulator<m_tiles, tile_n>& s, const LanePlace& place, const Columns& columns,
+                               Visit visit) {
 #pragma unroll
   for (int m = 0; m < m_tiles; ++m) {
 #pragma unroll
-    for (int n = 0; n < tile_n / 8; ++n) {
+    for (int n = columns.first / 8; n < (columns.first + columns.count) / 8; ++n) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         visit(s[m][n][i], place.first_row + 16 * m + i / 2 * 8, place.first_column + 8 * n + i % 2);
@@ -48,8 +54,8 @@ SACCADE_FN void for_each_score(Accumulator<m_tiles, tile_n>& s, const LanePlace&
 /// S becomes the score program's value of scale * S.
 template <class Rules, int m_tiles, int tile_n>
 SACCADE_FN void apply_score(Accumulator<m_tiles, tile_n>& s, const KernelParams& params, const RuleContext& context,
-                            const LanePlace& place, int kv_first) {
-  for_each_score<m_tiles, tile_n>(s, place, [&](float& value, int q_idx, int column) {
+                            const LanePlace& place, const Columns& columns, int kv_first) {
+  for_each_score<m_tiles, tile_n>(s, place, columns, [&](float& value, int q_idx, int column) {
     value = Rules::score(params, context.element(q_idx, kv_first + column), params.scale * value);
   });
 }
@@ -57,17 +63,17 @@ SACCADE_FN void apply_score(Accumulator<m_tiles, tile_n>& s, const KernelParams&
 /// Scores beyond the last key become -inf.
 template <int m_tiles, int tile_n>
 SACCADE_FN void mask_tail(Accumulator<m_tiles, tile_n>& s, const RuleContext& context, const LanePlace& place,
-                          int kv_first) {
+                          const Columns& columns, int kv_first) {
   const int keys = context.len_kv - kv_first;
   for_each_score<m_tiles, tile_n>(
-      s, place, [&](float& value, int, int column) { value = column < keys ? value : negative_infinity(); });
+      s, place, columns, [&](float& value, int, int column) { value = column < keys ? value : negative_infinity(); });
 }
 
 /// Scores that the mask does not keep become -inf: a select, so that a NaN score does not survive.
 template <class Rules, int m_tiles, int tile_n>
 SACCADE_FN void apply_mask(Accumulator<m_tiles, tile_n>& s, const KernelParams& params, const RuleContext& context,
-                           const LanePlace& place, int kv_first) {
-  for_each_score<m_tiles, tile_n>(s, place, [&](float& value, int q_idx, int column) {
+                           const LanePlace& place, const Columns& columns, int kv_first) {
+  for_each_score<m_tiles, tile_n>(s, place, columns, [&](float& value, int q_idx, int column) {
     const int kv_idx = kv_first + column;
     const bool keep = kv_idx < context.len_kv && Rules::keep(params, context.element(q_idx, kv_idx));
     value = keep ? value : negative_infinity();

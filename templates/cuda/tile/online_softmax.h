@@ -18,9 +18,11 @@ SACCADE_FN float quad_sum(float x) {
   return x + __shfl_xor_sync(kFullWarp, x, 2);
 }
 
-/// P = exp(S - reference), l = sum of P, O = P V. A row's reference trails its true maximum by at most 2^kSlack and is
-/// moved only when S outgrows it, which after the first tiles is rare: then O and l are rescaled, exactly as with the
-/// running maximum. P stays at or below 2^kSlack, so fp16 can hold it, and O / l does not depend on the reference.
+/// P = exp(S - reference), l = sum of P, O = P V. A row's reference is the maximum over its first keys and then trails:
+/// nothing looks for a maximum as long as the sums show that S has not outgrown the reference by more than kLimit. When
+/// it has, the reference is moved to the true maximum, O and l are rescaled as with the running maximum, and P of the
+/// columns in hand is made anew. P stays at or below kLimit, which fp16 holds, and O / l does not depend on the
+/// reference.
 ///
 /// Thread state for rows 8 * r + g of the warp (r < 2 * m_tiles). S is in units where p = 2^(log2_scale * s).
 /// When `wide_range`, s may be any finite float (an additive bias of -1e38, say) and the difference is taken before
@@ -28,51 +30,37 @@ SACCADE_FN float quad_sum(float x) {
 template <int m_tiles, bool wide_range>
 struct OnlineSoftmax {
   static constexpr int rows = 2 * m_tiles;
-  static constexpr float kSlack = 8.f;
+  static constexpr float kLimit = 4096.f;
   float log2_scale;
-  float reference[rows];  ///< units of s when wide_range, else of log2_scale * s; -inf while the row has no key
-  float sum[rows];        ///< of this lane's columns
+  float reference[rows];    ///< units of s when wide_range, else of log2_scale * s; 0 while the row has no key
+  float sum[rows];          ///< of this lane's columns
+  uint32 rows_without_key;  ///< bit r
 
-  SACCADE_FN explicit OnlineSoftmax(float log2_scale_of_s) : log2_scale(log2_scale_of_s) {
+  SACCADE_FN explicit OnlineSoftmax(float log2_scale_of_s)
+      : log2_scale(log2_scale_of_s), rows_without_key((1u << rows) - 1) {
 #pragma unroll
     for (int r = 0; r < rows; ++r) {
-      reference[r] = negative_infinity();
+      reference[r] = 0.f;
       sum[r] = 0.f;
     }
   }
 
-  /// Makes the references fit the scores `s`; rescales `o` and the sums if it must.
-  template <int tile_n, int value_columns>
-  SACCADE_FN void fit_reference(const Accumulator<m_tiles, tile_n>& s, Accumulator<m_tiles, value_columns>& o) {
-    float top[rows];
-    bool outgrown = false;
+  /// P of `blocks` blocks of 16 columns of S from `first_block` on, as A operands of P V; adds it to the sums. Rescales
+  /// `o` and the sums if it must, so `o` has to hold P V of all columns before these.
+  template <class Element, int blocks, int tile_n, int value_columns>
+  SACCADE_FN void exponentiate(uint32 (&p)[blocks][m_tiles][4], const Accumulator<m_tiles, tile_n>& s, int first_block,
+                               Accumulator<m_tiles, value_columns>& o) {
+    float added[rows];
+    try_reference<Element, blocks, tile_n>(p, added, s, first_block);
+    bool outgrown = rows_without_key != 0;
 #pragma unroll
-    for (int r = 0; r < rows; ++r) {
-      top[r] = negative_infinity();
-#pragma unroll
-      for (int n = 0; n < tile_n / 8; ++n) {
-        top[r] = fmaxf(top[r], fmaxf(s[r / 2][n][r % 2 * 2], s[r / 2][n][r % 2 * 2 + 1]));
-      }
-      outgrown |= growth(top[r], r) > kSlack;
+    for (int r = 0; r < rows; ++r) outgrown |= added[r] > kLimit;
+    if (__any_sync(kFullWarp, outgrown)) {
+      move_reference<blocks, tile_n, value_columns>(s, first_block, o);
+      try_reference<Element, blocks, tile_n>(p, added, s, first_block);
     }
-    if (__any_sync(kFullWarp, outgrown)) move_reference<value_columns>(top, o);
-  }
-
-  /// P of columns 16 k .. 16 k + 15 as the A operand of P V; adds it to the sums.
-  template <class Element, int tile_n>
-  SACCADE_FN void exponentiate(uint32 (&p)[m_tiles][4], const Accumulator<m_tiles, tile_n>& s, int k) {
 #pragma unroll
-    for (int m = 0; m < m_tiles; ++m) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {  // rows g, g + 8, then the same for the next eight columns
-        const int r = 2 * m + i % 2;
-        const float* pair = &s[m][2 * k + i / 2][i % 2 * 2];
-        const float p0 = exponential(pair[0], r);
-        const float p1 = exponential(pair[1], r);
-        sum[r] += p0 + p1;
-        p[m][i] = pack<Element>(p0, p1);
-      }
-    }
+    for (int r = 0; r < rows; ++r) sum[r] += added[r];
   }
 
   /// Completes the sums over the quad and gives 1 / l, or 0 for a row without keys, and its natural-log LSE.
@@ -88,25 +76,51 @@ struct OnlineSoftmax {
   }
 
  private:
-  /// log2 of the largest P that score `s` would give.
-  SACCADE_FN float growth(float s, int r) const {
-    return wide_range ? (s - reference[r]) * log2_scale : s * log2_scale - reference[r];
-  }
-
   SACCADE_FN float exponential(float s, int r) const {
-    const float finite_reference = reference[r] == negative_infinity() ? 0.f : reference[r];
-    return fast_exp2(wide_range ? (s - finite_reference) * log2_scale : fmaf(s, log2_scale, -finite_reference));
+    return fast_exp2(wide_range ? (s - reference[r]) * log2_scale : fmaf(s, log2_scale, -reference[r]));
   }
 
-  template <int value_columns>
-  SACCADE_FN void move_reference(const float (&top)[rows], Accumulator<m_tiles, value_columns>& o) {
+  template <class Element, int blocks, int tile_n>
+  SACCADE_FN void try_reference(uint32 (&p)[blocks][m_tiles][4], float (&added)[rows],
+                                const Accumulator<m_tiles, tile_n>& s, int first_block) const {
+#pragma unroll
+    for (int r = 0; r < rows; ++r) added[r] = 0.f;
+#pragma unroll
+    for (int k = 0; k < blocks; ++k) {
+#pragma unroll
+      for (int m = 0; m < m_tiles; ++m) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {  // rows g, g + 8, then the same for the next eight columns
+          const int r = 2 * m + i % 2;
+          const float* pair = &s[m][2 * (first_block + k) + i / 2][i % 2 * 2];
+          const float p0 = exponential(pair[0], r);
+          const float p1 = exponential(pair[1], r);
+          added[r] += p0 + p1;
+          p[k][m][i] = pack<Element>(p0, p1);
+        }
+      }
+    }
+  }
+
+  template <int blocks, int tile_n, int value_columns>
+  SACCADE_FN void move_reference(const Accumulator<m_tiles, tile_n>& s, int first_block,
+                                 Accumulator<m_tiles, value_columns>& o) {
 #pragma unroll
     for (int r = 0; r < rows; ++r) {
-      const float row_top = quad_max(top[r]);
-      const float moved = fmaxf(reference[r], wide_range ? row_top : row_top * log2_scale);
+      float top = negative_infinity();
+#pragma unroll
+      for (int n = 2 * first_block; n < 2 * (first_block + blocks); ++n) {
+        top = fmaxf(top, fmaxf(s[r / 2][n][r % 2 * 2], s[r / 2][n][r % 2 * 2 + 1]));
+      }
+      top = quad_max(top);
+      if (!wide_range) top *= log2_scale;
+      const bool first_key = (rows_without_key >> r & 1) != 0;
+      const bool has_key = top != negative_infinity();
+      const float moved = !has_key ? reference[r] : first_key ? top : fmaxf(reference[r], top);
       const float step = reference[r] - moved;
-      const float factor = moved == negative_infinity() ? 1.f : fast_exp2(wide_range ? step * log2_scale : step);
+      const float factor = first_key ? 1.f : fast_exp2(wide_range ? step * log2_scale : step);
       reference[r] = moved;
+      if (has_key) rows_without_key &= ~(1u << r);
       sum[r] *= factor;
 #pragma unroll
       for (int n = 0; n < value_columns / 8; ++n) {

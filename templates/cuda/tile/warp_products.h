@@ -26,34 +26,31 @@ SACCADE_FN uint32 column_first_address(uint32 tile, uint32 lane) {
   return tile + Tile::offset(lane / 16 * 8 + lane % 8, lane / 8 % 2);
 }
 
-/// A warp's rows of Q as A operands: read from shared memory whenever they are needed, or kept in registers.
-/// `columns` may be less than the tile's.
-template <class Tile, int columns, int m_tiles, bool in_registers>
+/// A warp's rows of Q as A operands. The first `kept_columns` stay in registers, the others are read from shared memory
+/// whenever they are needed.
+template <class Tile, int kept_columns, int m_tiles>
 struct QueryFragments {
-  static constexpr int k_steps = columns / 16;
+  static_assert(kept_columns % 16 == 0 && kept_columns <= Tile::columns);
+  static constexpr int kept_steps = kept_columns / 16;
   uint32 address;
-  uint32 kept[in_registers ? k_steps : 1][m_tiles][4];
+  uint32 kept[kept_steps > 0 ? kept_steps : 1][m_tiles][4];
 
   SACCADE_FN QueryFragments(uint32 tile, uint32 lane, uint32 first_row)
       : address(row_first_address<Tile>(tile, lane, first_row)) {}
 
   /// Call once Q has landed.
   SACCADE_FN void keep() {
-    if constexpr (in_registers) {
 #pragma unroll
-      for (int k = 0; k < k_steps; ++k) read(kept[k], k);
-    }
+    for (int k = 0; k < kept_steps; ++k) read(kept[k], k);
   }
 
+  /// Columns 16 k .. 16 k + 15.
   SACCADE_FN void load(uint32 (&a)[m_tiles][4], int k) const {
-    if constexpr (in_registers) {
+    if (k >= kept_steps) return read(a, k);
 #pragma unroll
-      for (int m = 0; m < m_tiles; ++m) {
+    for (int m = 0; m < m_tiles; ++m) {
 #pragma unroll
-        for (int i = 0; i < 4; ++i) a[m][i] = kept[k][m][i];
-      }
-    } else {
-      read(a, k);
+      for (int i = 0; i < 4; ++i) a[m][i] = kept[k][m][i];
     }
   }
 
@@ -64,15 +61,16 @@ struct QueryFragments {
   }
 };
 
-/// S = Q K^T for the tile of K at `k_address` (a column_first_address).
+/// Columns of S = Q K^T for the tile of K at `k_address` (a column_first_address).
 template <class Element, class KeyTile, int m_tiles, class Query>
-SACCADE_FN void multiply_q_k(Accumulator<m_tiles, KeyTile::rows>& s, const Query& q, uint32 k_address) {
+SACCADE_FN void multiply_q_k(Accumulator<m_tiles, KeyTile::rows>& s, const Query& q, uint32 k_address, int first_column,
+                             int columns) {
 #pragma unroll
   for (int k = 0; k < KeyTile::columns / 16; ++k) {
     uint32 a[m_tiles][4];
     q.load(a, k);
 #pragma unroll
-    for (int n = 0; n < KeyTile::rows / 16; ++n) {
+    for (int n = first_column / 16; n < (first_column + columns) / 16; ++n) {
       uint32 b[4];
       ldmatrix_x4(b, KeyTile::step(k_address, 16 * n, 2 * k));
 #pragma unroll

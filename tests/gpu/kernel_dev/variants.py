@@ -41,7 +41,7 @@ class Variant:
     warps: int = 4
     stages: int = 1
     shared_kv: int = 0
-    q_in_registers: int = 0
+    q_in_registers: int = 0  # columns; 1: all
     block_order: int = 0
     min_blocks: int = 1
     load_bytes: int = 16
@@ -50,6 +50,10 @@ class Variant:
     @property
     def dv(self):
         return self.head_dim_v or self.head_dim_qk
+
+    @property
+    def q_columns(self):
+        return (self.head_dim_qk + 15) // 16 * 16 if self.q_in_registers == 1 else self.q_in_registers
 
     @property
     def threads(self):
@@ -68,7 +72,7 @@ class Variant:
 
     def name(self):
         return (f"{self.rules} {self.dtype} d{self.head_dim_qk}/{self.dv} {self.tile_m}x{self.tile_n} w{self.warps} "
-                f"st{self.stages}{'s' if self.shared_kv else ''} qreg{self.q_in_registers} ord{self.block_order} "
+                f"st{self.stages}{'s' if self.shared_kv else ''} qreg{self.q_columns} ord{self.block_order} "
                 f"mb{self.min_blocks} lb{self.load_bytes}{' varlen' if self.varlen else ''} {' '.join(self.extra)}")
 
     def source(self):
@@ -90,7 +94,7 @@ struct Schedule {{
   static constexpr int warps = {self.warps};
   static constexpr int stages = {self.stages};
   static constexpr bool shared_kv = {boolean(self.shared_kv)};
-  static constexpr bool q_in_registers = {boolean(self.q_in_registers)};
+  static constexpr int q_in_registers = {self.q_columns};
   static constexpr cuda::BlockOrder block_order = cuda::BlockOrder::{order};
   static constexpr int load_bytes = {self.load_bytes};
   static constexpr int shared_bytes = {self.shared_bytes};
