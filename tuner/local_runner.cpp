@@ -12,6 +12,8 @@ namespace {
 /// Rotation goes through this many times the L2, so that each run finds its inputs in memory.
 constexpr double kRotationOverL2 = 2.0;
 constexpr std::int64_t kMaxSets = 16;
+/// Lengths of the gate, in units of the measurement's, from the first that a schedule is legal for.
+constexpr int kGateScales[] = {1, 4, 16};
 
 int parallel_units(const Target& target) {
   return target.kind == Target::Kind::cuda ? target.sm_count : std::max(target.cores, 1);
@@ -51,14 +53,14 @@ Expected<std::unique_ptr<LocalRunner>> LocalRunner::open(Engine& engine, std::sh
   const Target& target = runner->device_->target();
   runner->shape_ =
       race_shape(problem.problem, problem.shape, problem.measurement, problem.predicted_us, parallel_units(target));
-  SACCADE_ASSIGN(runner->gate_, Gate::create(runner->device_, problem));
+  SACCADE_ASSIGN(const Gate* gate, runner->gate_at(1));
   runner->owned_ = race_bindings(problem.problem, runner->shape_, problem.bindings, problem.measurement.seed);
   SACCADE_ASSIGN(runner->device_bindings_, upload_bindings(runner->device_, problem.problem, runner->owned_.bindings,
                                                            lengths_of(problem.problem, runner->shape_)));
   SACCADE_TRY(runner->allocate_sets());
   SACCADE_ASSIGN(runner->timer_, runner->device_->timer());
   runner->setup_.measured_shape = shape_to_json(runner->shape_);
-  runner->setup_.gate_shape = shape_to_json(runner->gate_->shape());
+  runner->setup_.gate_shape = shape_to_json(gate->shape());
   return runner;
 }
 
@@ -113,15 +115,44 @@ void LocalRunner::announce(protocol::Phase phase, int id) const {
 }
 
 Status LocalRunner::check(const Schedule& schedule, AddOutcome& outcome) {
-  SACCADE_ASSIGN(const std::shared_ptr<const Plan> plan, plan_for(schedule, gate_->shape(), gate_->bindings()));
-  SACCADE_ASSIGN(const GateVerdict verdict, gate_->check(*plan, schedule, hooks_));
-  outcome.error = verdict.error;
-  outcome.error_bound = verdict.bound;
-  if (!verdict.pass) {
-    outcome.fault = Fault::wrong_result;
-    outcome.reason = verdict.detail;
+  Status refused;
+  for (const int scale : kGateScales) {
+    SACCADE_ASSIGN(Gate * gate, gate_at(scale));
+    if (gate == nullptr) break;
+    Expected<std::shared_ptr<const Plan>> plan = plan_for(schedule, gate->shape(), gate->bindings());
+    if (!plan.ok()) {
+      // Many KV splits need more keys than the smallest gate has.
+      refused = plan.status();
+      const bool may_fit_more =
+          refused.code() == StatusCode::unsupported || refused.code() == StatusCode::invalid_argument;
+      if (may_fit_more) continue;
+      return refused;
+    }
+    SACCADE_ASSIGN(const GateVerdict verdict, gate->check(**plan, schedule, hooks_));
+    outcome.error = verdict.error;
+    outcome.error_bound = verdict.bound;
+    if (!verdict.pass) {
+      outcome.fault = Fault::wrong_result;
+      outcome.reason = verdict.detail;
+    }
+    return Status();
   }
-  return Status();
+  return Status(StatusCode::unsupported, fmt::format("it cannot be checked on a small problem: {}", refused.message()));
+}
+
+/// Null when the problem is not that long, or the oracle would be too slow.
+Expected<Gate*> LocalRunner::gate_at(int scale) {
+  constexpr std::int64_t kMaxPairs = std::int64_t{1} << 21;
+  if (const auto found = gates_.find(scale); found != gates_.end()) return found->second.get();
+  RunnerProblem scaled = problem_;
+  scaled.measurement.gate_seqlen *= scale;
+  const Shape shape = gate_shape(scaled.problem, scaled.shape, scaled.measurement);
+  if (scale > 1) {
+    if (shape == gates_.rbegin()->second->shape()) return static_cast<Gate*>(nullptr);
+    if (shape.batch * shape.heads_q * shape.seqlen_q * shape.seqlen_kv > kMaxPairs) return static_cast<Gate*>(nullptr);
+  }
+  SACCADE_ASSIGN(std::unique_ptr<Gate> gate, Gate::create(device_, scaled));
+  return gates_.emplace(scale, std::move(gate)).first->second.get();
 }
 
 Expected<double> LocalRunner::run_us(const Entry& entry, int repeats) {

@@ -49,6 +49,7 @@ class LocalRunner : public Runner {
   Expected<std::shared_ptr<const Plan>> plan_for(const Schedule& schedule, const Shape& shape,
                                                  const expr::Bindings& bindings);
   Status check(const Schedule& schedule, AddOutcome& outcome);
+  Expected<Gate*> gate_at(int scale);
   Status warm_up(int id, Entry& entry, AddOutcome& outcome);
   Expected<double> run_us(const Entry& entry, int repeats);
   AddOutcome add_entry(int id, const Schedule& schedule, bool trusted);
@@ -58,8 +59,8 @@ class LocalRunner : public Runner {
   Engine& engine_;
   std::shared_ptr<const Device> device_;
   RunnerProblem problem_;
-  Shape shape_;  ///< what is timed
-  std::unique_ptr<Gate> gate_;
+  Shape shape_;                                 ///< what is timed
+  std::map<int, std::unique_ptr<Gate>> gates_;  ///< by scale
   OwnedBindings owned_;
   DeviceBindings device_bindings_;
   std::vector<CallMemory> sets_;

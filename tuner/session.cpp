@@ -82,6 +82,11 @@ Status Session::add_default() {
       fail(candidate, control.fault, control.reason);
       continue;
     }
+    if (default_ >= 0) {
+      // Ratios to a default that is gone mean nothing.
+      for (CandidateReport& other : report_.candidates) other.ratio = other.ratio_error = 0;
+      best_ratio_ = 1;
+    }
     default_ = candidate;
     std::erase(field_, candidate);
     field_.insert(field_.begin(), candidate);
@@ -166,7 +171,6 @@ bool Session::final_race(RaceResult& result) {
     note(result, true);
     if (!result.default_failed) return true;
     runner_.drop(kControlId);
-    best_ratio_ = 1;
     if (!add_default().ok()) return false;
   }
 }
@@ -181,6 +185,7 @@ void Session::screen_batch(const std::vector<int>& batch) {
   rules.min_rounds = rules.max_rounds = rules_.screen_rounds;
   const RaceResult result = race(entrants, rules, "screen");
   note(result, false);
+  if (std::isfinite(result.noise)) screen_noise_ = std::max(screen_noise_, result.noise);
   const Schedule& standard = report_.candidates[static_cast<std::size_t>(default_)].schedule;
   for (const RaceResult::Line& line : result.lines) {
     if (line.is_default || line.fault != Fault::none) continue;
@@ -260,18 +265,29 @@ bool Session::confirm(int candidate) {
   return report_.confirmed || result.interrupted;
 }
 
-void Session::decide_winner(const RaceResult& result) {
-  std::vector<Contender> contenders;
-  for (const RaceResult::Line& line : result.lines) {
-    // Fewer than three rounds are no measurement: a budget that ended so early leaves the default.
-    if (line.fault != Fault::none || !std::isfinite(line.error)) continue;
-    contenders.push_back({line.entry.order, line.is_default, line.ratio, line.error, line.entry.resources});
+/// The measured candidates, from the final race or, when that was not reached, from the screenings. Fewer than three
+/// rounds are no measurement: a budget that ended so early leaves the default.
+std::vector<Contender> Session::contenders() const {
+  std::vector<Contender> result;
+  for (std::size_t i = 0; i < report_.candidates.size(); ++i) {
+    const CandidateReport& line = report_.candidates[i];
+    const int order = static_cast<int>(i);
+    if (order == default_) {
+      result.push_back({order, true, 1.0, 0.0, line.resources});
+    } else if (line.state != CandidateState::failed && line.ratio > 0 && std::isfinite(line.ratio_error)) {
+      result.push_back({order, false, line.ratio, line.ratio_error, line.resources});
+    }
   }
-  const Decision decision = decide(contenders, {.noise = result.noise, .tie_fraction = rules_.race.tie_fraction});
+  return result;
+}
+
+void Session::decide_winner(double noise) {
+  const std::vector<Contender> field = contenders();
+  const Decision decision = decide(field, {.noise = noise, .tie_fraction = rules_.race.tie_fraction});
   report_.band = decision.band;
   report_.reason = decision.reason;
   report_.gain = decision.gain;
-  int winner = contenders[static_cast<std::size_t>(decision.winner)].order;
+  int winner = field[static_cast<std::size_t>(decision.winner)].order;
   const bool time_is_up = limits_.stop();
   if (winner != default_ && !time_is_up && !confirm(winner)) {
     report_.reason = "the fastest of the race did not beat the default again, alone with it";
@@ -302,10 +318,11 @@ Expected<TuneReport> Session::run() {
   }
   RaceResult result;
   if (!final_race(result)) return Status::unsupported("every schedule failed while it was timed");
-  if (result.lines.front().samples_us.empty() && limits_.cancelled()) {
+  const bool raced = !result.lines.front().samples_us.empty();
+  if (!raced && limits_.cancelled() && contenders().size() == 1) {
     return Status(StatusCode::cancelled, "tuning was cancelled before anything was measured");
   }
-  decide_winner(result);
+  decide_winner(raced ? result.noise : screen_noise_);
   for (const RejectedCandidate& rejected : plan_.rejected) {
     CandidateReport line;
     line.schedule = rejected.schedule;

@@ -69,7 +69,8 @@ class Session {
   bool final_race(RaceResult& result);
   void note(const RaceResult& result, bool is_final);
   void fail(int candidate, Fault fault, const std::string& reason);
-  void decide_winner(const RaceResult& result);
+  std::vector<Contender> contenders() const;
+  void decide_winner(double noise);
   bool confirm(int candidate);
   RaceEntry entry_of(int candidate) const;
   void report_progress(const char* phase, int done, int total, double eta_ms);
@@ -85,6 +86,7 @@ class Session {
   std::vector<int> field_;  ///< candidates added and alive, the default first
   TuneReport report_;
   double best_ratio_ = 1;
+  double screen_noise_ = 0;
 };
 
 }  // namespace saccade::tuner

@@ -23,6 +23,8 @@ class SyntheticRunner : public Runner {
   std::vector<std::int64_t> added;
   std::atomic<bool> cancel{false};
   int cancel_after_adds = -1;
+  int cancel_after_samples = -1;
+  int sample_count = 0;
 
   void prefetch(std::span<const Schedule>) override {}
 
@@ -61,6 +63,7 @@ class SyntheticRunner : public Runner {
       std::normal_distribution<double> normal(1.0, 0.002);
       const double us = behaviour.us * normal(random_);
       ++samples_[live_[id]];
+      if (++sample_count == cancel_after_samples) cancel = true;
       clock_ms += us / 1000 * 5;
       outcome.samples.push_back({id, us});
     }
@@ -220,13 +223,37 @@ TEST_F(SessionTest, TheDefaultsCompileIsNotCutShort) {
   EXPECT_EQ(report->reason.find("faster"), std::string::npos);
 }
 
-TEST_F(SessionTest, CancelKeepsWhatIsKnown) {
+TEST_F(SessionTest, CancelInTheRaceKeepsWhatWasMeasured) {
   runner.by_stages[2].us = 50;
-  runner.cancel_after_adds = 4;
-  const Expected<TuneReport> report = tune(10, normal());
+  runner.cancel_after_samples = 30;
+  const Expected<TuneReport> report = tune(4, normal());
   ASSERT_TRUE(report.ok()) << report.status().message();
   EXPECT_TRUE(report->cancelled);
-  EXPECT_EQ(stages_of(*report), 1) << "nothing was raced, so the default stands";
+  EXPECT_FALSE(report->complete);
+  EXPECT_FALSE(report->confirmed);
+  EXPECT_EQ(stages_of(*report), 2);
+}
+
+TEST_F(SessionTest, CancelAfterTwoRoundsTrustsNoRatio) {
+  runner.by_stages[2].us = 50;
+  runner.cancel_after_samples = 8;
+  const Expected<TuneReport> report = tune(3, normal());
+  ASSERT_TRUE(report.ok()) << report.status().message();
+  EXPECT_EQ(stages_of(*report), 1);
+}
+
+TEST_F(SessionTest, CancelBeforeTheRaceIsAnError) {
+  runner.cancel_after_adds = 4;
+  EXPECT_EQ(tune(10, normal()).status().code(), StatusCode::cancelled);
+}
+
+TEST_F(SessionTest, CancelWhileScreeningGivesTheBestSoFar) {
+  runner.by_stages[12].us = 60;
+  runner.cancel_after_adds = 40;
+  const Expected<TuneReport> report = tune(100, rules_of(TuningPolicy::exhaustive));
+  ASSERT_TRUE(report.ok()) << report.status().message();
+  EXPECT_EQ(stages_of(*report), 12);
+  EXPECT_FALSE(report->complete);
 }
 
 TEST_F(SessionTest, CancelBeforeAnythingIsAnError) {
