@@ -92,7 +92,7 @@ std::string schedule_struct(const Problem& problem, const Parameters& p) {
   constant("int", "warps", p.warps);
   constant("int", "stages", p.stages);
   constant("bool", "shared_kv", p.shared_kv != 0);
-  constant("bool", "q_in_registers", p.q_in_registers != 0);
+  constant("int", "q_in_registers", p.q_in_registers);
   constant("cuda::BlockOrder", "block_order",
            p.block_order == 0 ? "cuda::BlockOrder::first_rows_first" : "cuda::BlockOrder::last_rows_first");
   constant("int", "load_bytes", p.load_bytes);

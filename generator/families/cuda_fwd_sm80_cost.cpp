@@ -38,7 +38,8 @@ TileCycles cycles_of_tile(const Problem& problem, const Machine& machine, const 
   const double elements = tile_m * tile_n;
   constexpr double kMmaFlops = 2.0 * 16 * 8 * 16, kLdmatrixBytes = 512;
   const double flops = 2 * elements * (columns_qk + columns_v);
-  const double key_loads = columns_qk / 16 * (tile_n / 16 + (p.q_in_registers != 0 ? 0 : row_tiles));
+  const double key_loads =
+      columns_qk / 16 * tile_n / 16 + (columns_qk - static_cast<double>(p.q_in_registers)) / 16 * row_tiles;
   const double value_loads = tile_n / 16 * columns_v / 16;
   const double copied = tile_n * 2 * (columns_qk + columns_v);
 

@@ -21,7 +21,7 @@ constexpr std::array kFields = {
     Field{"warps", &Parameters::warps, 1, 16},
     Field{"stages", &Parameters::stages, 1, 8},
     Field{"shared_kv", &Parameters::shared_kv, 0, 1},
-    Field{"q_in_registers", &Parameters::q_in_registers, 0, 1},
+    Field{"q_in_registers", &Parameters::q_in_registers, 0, 256},
     Field{"block_order", &Parameters::block_order, 0, 1},
     Field{"min_blocks_per_sm", &Parameters::min_blocks_per_sm, 1, 16},
     Field{"load_bytes", &Parameters::load_bytes, 2, 16},
@@ -85,10 +85,14 @@ int register_limit(const Parameters& p) {
 int register_estimate(const Problem& problem, const Parameters& p) {
   const int row_tiles = p.row_tiles_per_warp();
   const int output = row_tiles * padded(problem.head_dim_v) / 2;
-  const int scores = row_tiles * static_cast<int>(p.tile_n) / 2;
-  const int query = p.q_in_registers != 0 ? row_tiles * padded(problem.head_dim_qk) / 4 : 0;
-  const int rules = (problem.mask.is_identity() ? 0 : 4) + (problem.score.is_identity() ? 0 : 4);
-  constexpr int kAddressesAndFragments = 44;  // the least that ptxas 13.0 needed without spilling, sm_80 and sm_90a
+  // Looking ahead, S of two steps of 32 columns and P of one; otherwise all of S, of which P takes the place.
+  const auto columns = static_cast<int>(p.tile_n);
+  const int scores = p.looks_ahead(padded(problem.head_dim_qk))
+                         ? std::min(row_tiles * (32 + 8), row_tiles * columns / 2)
+                         : row_tiles * columns / 2;
+  const int query = row_tiles * static_cast<int>(p.q_in_registers) / 4;
+  const int rules = (problem.mask.is_identity() ? 0 : 3) + (problem.score.is_identity() ? 0 : 3);
+  constexpr int kAddressesAndFragments = 40;  // the least that ptxas 13.0 needed without spilling, sm_80 and sm_90a
   return output + scores + query + 8 * row_tiles + rules + kAddressesAndFragments;
 }
 
@@ -109,6 +113,10 @@ Status check(const Problem& problem, const Target& target, const Parameters& p) 
   }
   if (p.tile_n % 16 != 0) return refuse(fmt::format("tile_n {} is not a multiple of 16", p.tile_n));
   if (p.warps % 2 != 0) return refuse("an odd number of warps does not copy whole swizzle lines");
+  if (p.q_in_registers % 16 != 0 || p.q_in_registers > padded(problem.head_dim_qk)) {
+    return refuse(fmt::format("q_in_registers {} is not a multiple of 16 up to {}", p.q_in_registers,
+                              padded(problem.head_dim_qk)));
+  }
   if (p.shared_kv != 0 && p.stages < 2) return refuse("shared_kv needs at least 2 stages");
   if (p.load_bytes != 2 && p.load_bytes != 4 && p.load_bytes != 8 && p.load_bytes != 16) {
     return refuse(fmt::format("load_bytes {} is not 2, 4, 8 or 16", p.load_bytes));
@@ -145,18 +153,26 @@ struct Buffers {
   std::int64_t stages, shared_kv;
 };
 
+/// Columns of Q worth keeping in registers: none, part where O leaves no room for all, all.
+std::vector<std::int64_t> kept_query_columns(int columns) {
+  if (columns < 128) return {0, columns};
+  return {0, columns * 3 / 128 * 16, columns / 32 * 16, columns};
+}
+
 }  // namespace
 
 std::vector<Schedule> candidates(const Problem& problem, const Target& target, const Shape& shape) {
   constexpr std::array<std::int64_t, 4> kTileM = {64, 128, 192, 256};
-  constexpr std::array<std::int64_t, 6> kTileN = {16, 32, 48, 64, 96, 128};
-  constexpr std::array kBuffers = {Buffers{1, 0}, Buffers{2, 0}, Buffers{2, 1}, Buffers{3, 1}};
+  constexpr std::array<std::int64_t, 5> kTileN = {32, 48, 64, 96, 128};
+  constexpr std::array kBuffers = {Buffers{1, 0}, Buffers{2, 0}, Buffers{3, 1}};
+  const std::vector<std::int64_t> query_columns = kept_query_columns(padded(problem.head_dim_qk));
   std::vector<Schedule> result;
   for (const std::int64_t tile_m : kTileM) {
     for (const std::int64_t rows_per_warp : {16, 32}) {
+      if (rows_per_warp == 16 && tile_m > 128) continue;
       for (const std::int64_t tile_n : kTileN) {
         for (const Buffers& buffers : kBuffers) {
-          for (const std::int64_t q_in_registers : {0, 1}) {
+          for (const std::int64_t q_in_registers : query_columns) {
             Parameters p;
             p.tile_m = tile_m;
             p.tile_n = tile_n;

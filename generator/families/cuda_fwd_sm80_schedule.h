@@ -19,13 +19,15 @@ struct Parameters {
   std::int64_t warps = 4;              ///< of a block; each owns tile_m / warps rows, a multiple of 16
   std::int64_t stages = 1;             ///< tiles of K and of V in shared memory; with shared_kv, tiles of either
   std::int64_t shared_kv = 0;          ///< 1: K and V take turns in one ring of buffers
-  std::int64_t q_in_registers = 0;     ///< 1: Q is read from shared memory once
+  std::int64_t q_in_registers = 0;     ///< columns of Q that are read from shared memory once
   std::int64_t block_order = 0;        ///< 0: a head's first rows first; 1: last rows first
   std::int64_t min_blocks_per_sm = 1;  ///< residency that the compiler makes registers fit for
   std::int64_t load_bytes = 16;        ///< bytes of one copy between global and shared memory
 
   bool operator==(const Parameters&) const = default;
   int threads() const { return static_cast<int>(32 * warps); }
+  /// All of Q in registers, and K kept until V is used: scores run a step ahead of the exponentials.
+  bool looks_ahead(int columns_qk) const { return q_in_registers == columns_qk && shared_kv == 0 && stages >= 2; }
   int row_tiles_per_warp() const { return static_cast<int>(tile_m / warps / 16); }
 };
 

@@ -116,26 +116,30 @@ SACCADE_FN void copy_tile_async(uint32 thread, uint32 shared, const MatrixView<E
   });
 }
 
-/// Replaces infinities and NaN by zeros in the chunks that this thread itself copied (its copies must have landed).
-/// Returns whether there were any.
+/// Replaces infinities and NaN by zeros in the chunks that this thread itself copied (its copies must have landed). Returns whether
+/// there were any.
 template <class Element, class Tile, int head_dim, int threads>
 SACCADE_FN bool scrub_own_chunks(uint32 thread, uint32 shared) {
   const ChunkMap<Tile, head_dim, threads> map(opaque(thread));
   uint32 found = 0;
   map.for_each_chunk([&](int row_pass, int column_pass) {
-    const uint32 address = shared + map.offset(row_pass, column_pass);
-    Chunk values = load_shared_chunk(address);
-    uint32 bad = 0;
+    const Chunk values = load_shared_chunk(shared + map.offset(row_pass, column_pass));
 #pragma unroll
-    for (int i = 0; i < 4; ++i) bad |= non_finite_halves<Element>(values.word[i]);
-    if (bad != 0) {
+    for (int i = 0; i < 4; ++i) found |= non_finite_halves<Element>(values.word[i]);
+  });
+  if (found == 0) return false;
+#pragma unroll 1
+  for (uint32 row = map.row; row < Tile::rows; row += map.rows_per_pass) {
+#pragma unroll 1
+    for (uint32 chunk = map.chunk; chunk < Tile::chunks; chunk += map.threads_per_row) {
+      const uint32 address = shared + Tile::offset(row, chunk);
+      Chunk values = load_shared_chunk(address);
 #pragma unroll
       for (int i = 0; i < 4; ++i) values.word[i] = without_non_finite<Element>(values.word[i]);
       store_shared(address, values);
     }
-    found |= bad;
-  });
-  return found != 0;
+  }
+  return true;
 }
 
 }  // namespace saccade::cuda

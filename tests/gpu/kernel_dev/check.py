@@ -127,7 +127,8 @@ def varlen_case(kernel, v, lens_q, lens_kv, hq, hk):
 DENSE = [
     Variant(lse=True), Variant(rules="causal", lse=True, stages=2), Variant(rules="causal", dtype="f16", lse=True, stages=3, shared_kv=1),
     Variant(rules="causal", head_dim_qk=64, tile_n=128, lse=True, block_order=1),
-    Variant(rules="causal", head_dim_qk=64, q_in_registers=1, lse=True),
+    Variant(rules="causal", head_dim_qk=64, q_in_registers=1, lse=True), Variant(rules="causal", head_dim_qk=64, tile_n=128, stages=2, q_in_registers=1, lse=True),
+    Variant(rules="causal", dtype="f16", head_dim_qk=64, tile_n=96, stages=2, q_in_registers=1, lse=True), Variant(rules="causal", head_dim_qk=256, tile_m=64, q_in_registers=128, lse=True),
     Variant(rules="causal", head_dim_qk=256, warps=8, tile_n=32, stages=2, lse=True),
     Variant(rules="causal", dtype="f16", head_dim_qk=72, head_dim_v=40, lse=True, load_bytes=4, tile_m=64),
     Variant(rules="causal", head_dim_qk=8, head_dim_v=136, lse=True, load_bytes=2, tile_m=64),

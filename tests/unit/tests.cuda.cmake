@@ -1,0 +1,7 @@
+saccade_test(test_cuda_family
+  SOURCES ${CMAKE_CURRENT_LIST_DIR}/cuda_family_test.cpp ${CMAKE_CURRENT_LIST_DIR}/target_test.cpp
+  LIBRARIES saccade_generator)
+
+# Not a test: writes kernels for the experiments in tests/gpu/kernel_dev.
+add_executable(kernel_dev_emit EXCLUDE_FROM_ALL ${CMAKE_SOURCE_DIR}/tests/gpu/kernel_dev/emit.cpp)
+target_link_libraries(kernel_dev_emit PRIVATE saccade_generator third_party_text)
