@@ -1,0 +1,68 @@
+#include "cli/app.h"
+
+#include <fmt/format.h>
+
+#include <exception>
+#include <nlohmann/json.hpp>
+
+#include "cli/arguments.h"
+#include "cli/commands.h"
+#include "cli/interrupt.h"
+#include "cli/output.h"
+
+namespace saccade::cli {
+namespace {
+
+struct Command {
+  const char* name;
+  Expected<int> (*run)(const Options&);
+};
+constexpr Command kCommands[] = {
+    {"doctor", doctor_command}, {"demo", demo_command},       {"run", run_command},
+    {"emit", emit_command},     {"compile", compile_command}, {"tune", tune_command},
+    {"bench", bench_command},   {"explain", explain_command}, {"cache", cache_command},
+};
+
+int exit_code(StatusCode code) {
+  switch (code) {
+    case StatusCode::ok: return kExitOk;
+    case StatusCode::invalid_argument: return kExitUsage;
+    case StatusCode::unsupported: return kExitUnsupported;
+    case StatusCode::cancelled: return kExitInterrupted;
+    default: return kExitFailure;
+  }
+}
+
+int report(const Status& status, bool json) {
+  const int code = exit_code(status.code());
+  print_error(status.message());
+  if (json) {
+    const nlohmann::json document = {
+        {"error", {{"code", name_of(status.code())}, {"message", status.message()}, {"exit_code", code}}}};
+    print_line(document.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
+  }
+  return code;
+}
+
+}  // namespace
+
+int run_app(int argc, char** argv) {
+  Options options;
+  if (const auto code = parse_arguments(argc, argv, options)) return *code;
+  set_up_output(options.json);
+  catch_interrupts();
+  for (const Command& command : kCommands) {
+    if (options.command != command.name) continue;
+    // The layers report by Status; what is caught here is the standard library's: no memory, a broken stdout.
+    try {
+      const Expected<int> code = command.run(options);
+      if (!code.ok()) return report(code.status(), options.json);
+      return interrupted() && *code == kExitOk ? kExitInterrupted : *code;
+    } catch (const std::exception& error) {
+      return report(Status::internal(error.what()), options.json);
+    }
+  }
+  return kExitUsage;
+}
+
+}  // namespace saccade::cli

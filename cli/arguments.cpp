@@ -1,0 +1,293 @@
+#include "cli/arguments.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <string>
+
+#include "cli/named_rules.h"
+#include "cli/output.h"
+#include "generator/family.h"
+
+namespace saccade::cli {
+namespace {
+
+constexpr const char* kExitCodes =
+    "Exit codes:\n"
+    "  0    success\n"
+    "  1    a file could not be read or written, a compiler or device failed\n"
+    "  2    the command line, a problem, a schedule or a tensor is wrong\n"
+    "  3    well formed, but no kernel does it here, or the device is missing\n"
+    "  4    a result failed verification\n"
+    "  130  interrupted; what was finished is kept\n";
+
+/// Flags that take a list take one value each time they are given.
+void add_list(CLI::App& app, const std::string& name, std::vector<std::string>& values, const std::string& help,
+              const std::string& type) {
+  app.add_option(name, values, help)->type_name(type)->allow_extra_args(false);
+}
+
+void add_common(CLI::App& app, Options& options) {
+  app.add_flag("--json", options.json, "print one JSON document instead of text");
+  app.add_flag("--progress", options.progress, "report progress even where stderr is no terminal");
+}
+
+void add_problem(CLI::App& app, Options& options, bool with_sizes) {
+  ProblemOptions& p = options.problem;
+  const std::string group = "Problem";
+  auto* const problem =
+      app.add_option("--problem", p.problem, "the problem as a JSON file or inline JSON")->group(group);
+  std::vector<CLI::Option*> exclusive;
+  exclusive.push_back(app.add_option("--dtype", p.dtype, "f32, f16 or bf16 (default f32)"));
+  exclusive.push_back(
+      app.add_option("--head-dim", p.head_dim, "of Q and K (default 64)")->check(CLI::Range(1, 1 << 16)));
+  exclusive.push_back(
+      app.add_option("--head-dim-v", p.head_dim_v, "of V and O (default: as Q and K)")->check(CLI::Range(1, 1 << 16)));
+  exclusive.push_back(app.add_option("--mask", p.mask, "a mask by name, or an expression that is true for kept keys")
+                          ->type_name("RULE")
+                          ->allow_extra_args(false));
+  exclusive.push_back(app.add_option("--score", p.score, "a score rule by name, or an expression of score")
+                          ->type_name("RULE")
+                          ->allow_extra_args(false));
+  exclusive.push_back(app.add_option("--layout", p.layout, "dense (default) or varlen"));
+  exclusive.push_back(app.add_flag("--lse", p.lse, "also the log-sum-exp of each row"));
+  for (CLI::Option* const option : exclusive) option->group(group)->excludes(problem);
+  app.add_option("--scalar", p.scalars, "a number that rules may use: NAME=VALUE or NAME:TYPE=VALUE (i32, i64, f32)")
+      ->type_name("NAME=VALUE")
+      ->allow_extra_args(false)
+      ->group(group);
+  app.add_option("--table", p.tables,
+                 "a table that rules may index: NAME=FILE.npy, NAME=FILE.safetensors[:TENSOR], or NAME:DTYPE:RANK "
+                 "without values")
+      ->type_name("NAME=FILE")
+      ->allow_extra_args(false)
+      ->group(group);
+  app.add_option("--scale", p.scale, "s = scale * q.k (default 1/sqrt(head_dim))")->group(group);
+  const std::string sizes = "Sizes";
+  app.add_option("--lengths", p.lengths, "varlen: the sequences' lengths")
+      ->delimiter(',')
+      ->type_name("N,N,...")
+      ->group(sizes);
+  app.add_option("--lengths-kv", p.lengths_kv, "varlen: the lengths of K and V, where they differ")
+      ->delimiter(',')
+      ->type_name("N,N,...")
+      ->group(sizes);
+  if (!with_sizes) return;
+  const auto size = CLI::Range(std::int64_t{0}, std::int64_t{1} << 40);
+  app.add_option("--batch", p.batch, "sequences (default 1)")->check(size)->group(sizes);
+  app.add_option("--heads", p.heads, "query heads (default 8)")->check(size)->group(sizes);
+  app.add_option("--heads-kv", p.heads_kv, "key and value heads (default: as many)")->check(size)->group(sizes);
+  app.add_option("--seqlen", p.seqlen, "queries and keys (default 1024)")->check(size)->group(sizes);
+  app.add_option("--seqlen-q", p.seqlen_q, "queries")->check(size)->group(sizes);
+  app.add_option("--seqlen-kv", p.seqlen_kv, "keys")->check(size)->group(sizes);
+}
+
+void add_cache(CLI::App& app, Options& options) {
+  EngineFlags& e = options.engine;
+  const std::string group = "Cache";
+  auto* const directory =
+      app.add_option(
+             "--cache-dir", e.cache_dir,
+             "folder of the user database (default $SACCADE_CACHE_DIR, $XDG_CACHE_HOME/saccade, ~/.cache/saccade)")
+          ->type_name("FOLDER")
+          ->group(group);
+  app.add_flag("--no-cache", e.no_cache, "neither read nor write the cache")->group(group)->excludes(directory);
+}
+
+void add_engine(CLI::App& app, Options& options, bool with_tuning) {
+  EngineFlags& e = options.engine;
+  const std::string group = "Machine";
+  app.add_option("--device", e.device, "cpu (default), cuda or cuda:N")->group(group);
+  app.add_option("--arch", e.arch,
+                 "restrict the CPU to avx2 or avx512; emit and compile: also sm_80 ... sm_120a, without a GPU")
+      ->group(group);
+  app.add_option("--threads", e.threads, "CPU threads (default: all)")->check(CLI::Range(0, 4096))->group(group);
+  app.add_option("--schedule", e.schedule, "use this schedule: JSON or a JSON file")->type_name("JSON")->group(group);
+  if (with_tuning)
+    app.add_option("--tuning", e.tuning, "off (cost model), quick (2 s), normal (15 s) or exhaustive")->group(group);
+  add_cache(app, options);
+}
+
+void add_doctor(CLI::App& app, Options& options) {
+  CLI::App* const command = app.add_subcommand("doctor", "What is found on this machine, and how to fix what is not");
+  add_common(*command, options);
+  add_cache(*command, options);
+  command->footer("Example:\n  saccade doctor\n  saccade doctor --json");
+}
+
+void add_demo(CLI::App& app, Options& options) {
+  CLI::App* const command = app.add_subcommand(
+      "demo", "Real attention problems: chosen, compiled, verified, timed (a second run compiles nothing)");
+  add_common(*command, options);
+  DemoOptions& d = options.demo;
+  command->add_flag("--quick", d.quick, "quick tuning (this is the default; see --tuning)");
+  command->add_option("--tuning", options.engine.tuning, "off, quick (default), normal or exhaustive");
+  command->add_option("--threads", options.engine.threads, "CPU threads (default: all)")->check(CLI::Range(0, 4096));
+  command->add_option("--data", d.data, "minilm_qkv.safetensors (default: where the build or the package has it)")
+      ->type_name("FILE");
+  add_list(*command, "--only", d.only, "run the problems whose name contains this", "TEXT");
+  command->add_option("--seed", options.seed, "of the random inputs (default 1)");
+  add_cache(*command, options);
+  command->footer("Examples:\n  saccade demo\n  saccade demo --only llama --tuning off --cache-dir /tmp/cache");
+}
+
+void add_run(CLI::App& app, Options& options) {
+  CLI::App* const command = app.add_subcommand("run", "Attention of Q, K, V from .npy or .safetensors files");
+  add_common(*command, options);
+  RunOptions& r = options.run;
+  const std::string group = "Tensors";
+  command->add_option("--input", r.input, "a .safetensors file with Q, K and V")->type_name("FILE")->group(group);
+  command->add_option("--q", r.q_file, "file of Q: [batch, heads, seqlen, head_dim], varlen [total, heads, head_dim]")
+      ->type_name("FILE")
+      ->group(group);
+  command->add_option("--k", r.k_file, "file of K")->type_name("FILE")->group(group);
+  command->add_option("--v", r.v_file, "file of V")->type_name("FILE")->group(group);
+  command->add_option("--q-name", r.q_name, "name of Q in .safetensors (default q)")->group(group);
+  command->add_option("--k-name", r.k_name, "name of K (default k)")->group(group);
+  command->add_option("--v-name", r.v_name, "name of V (default v)")->group(group);
+  command->add_option("--order", r.tensor_order, "axes of dense tensors: bhsd (default) or bshd")
+      ->check(CLI::IsMember({"bhsd", "bshd"}))
+      ->group(group);
+  command->add_option("--output", r.output, "write O: .npy, or .safetensors with o (and lse)")
+      ->type_name("FILE")
+      ->group(group);
+  command->add_option("--lse-output", r.lse_output, "write the log-sum-exp to a .npy file")
+      ->type_name("FILE")
+      ->group(group);
+  command->add_flag("--verify", r.verify, "check O (and LSE) against a float64 computation");
+  add_problem(*command, options, false);
+  add_engine(*command, options, true);
+  command->footer(
+      "Sizes, dtype and head_dim are the tensors'. .npy has no bf16: use .safetensors for it.\n\n"
+      "Examples:\n"
+      "  saccade run --input qkv.safetensors --mask causal --output o.safetensors --lse --verify\n"
+      "  saccade run --q q.npy --k k.npy --v v.npy --score softcap:50 --output o.npy\n"
+      "  saccade run --input tests/data/minilm_qkv.safetensors --q-name layer0.q --k-name layer0.k --v-name layer0.v "
+      "\\\n"
+      "    --table valid=tests/data/minilm_qkv.safetensors --mask padding:valid --verify\n\n" +
+      rule_names_help());
+}
+
+void add_build(CLI::App& app, Options& options) {
+  BuildOptions& b = options.build;
+  CLI::App* const emit = app.add_subcommand("emit", "Print the source of the kernel for a problem");
+  add_common(*emit, options);
+  emit->add_option("-o,--output", b.output, "write the source to a file")->type_name("FILE");
+  add_problem(*emit, options, true);
+  add_engine(*emit, options, false);
+  emit->footer(
+      "Without --schedule the cost model chooses, for the sizes given.\n\nExamples:\n"
+      "  saccade emit --arch sm_90a --dtype bf16 --head-dim 128 --mask causal-br\n"
+      "  saccade emit --mask 'q_idx - kv_idx < window && kv_idx <= q_idx' --scalar window:i32 -o kernel.cpp\n\n" +
+      rule_names_help());
+  CLI::App* const compile = app.add_subcommand(
+      "compile", "Compile the kernel for a problem; print registers, spills, shared memory and time");
+  add_common(*compile, options);
+  compile->add_flag("--all-archs", b.all_archs, "for every CUDA architecture, without a GPU");
+  compile->add_option("-o,--output", b.binary_output, "write the cubin or object to a file")->type_name("FILE");
+  add_problem(*compile, options, true);
+  add_engine(*compile, options, false);
+  compile->footer(
+      "Examples:\n"
+      "  saccade compile --arch sm_90a --dtype bf16 --head-dim 128 --mask causal-br\n"
+      "  saccade compile --all-archs --dtype f16 --score softcap:30 --json\n\n" +
+      rule_names_help());
+}
+
+void add_tune(CLI::App& app, Options& options) {
+  CLI::App* const command =
+      app.add_subcommand("tune", "Measure schedules for a problem and keep the fastest in the cache");
+  add_common(*command, options);
+  add_problem(*command, options, true);
+  add_engine(*command, options, true);
+  command->footer(
+      "The default policy is normal. Ctrl-C stops the race; the best so far is kept.\n\nExamples:\n"
+      "  saccade tune --dtype bf16 --head-dim 128 --heads 32 --heads-kv 8 --seqlen 2048 --mask causal-br\n"
+      "  saccade tune --device cuda --tuning exhaustive --dtype f16 --seqlen 8192\n\n" +
+      rule_names_help());
+}
+
+void add_bench(CLI::App& app, Options& options) {
+  CLI::App* const command =
+      app.add_subcommand("bench", "Time the chosen schedule, and the cost model's, on random inputs");
+  add_common(*command, options);
+  command->add_option("--seconds", options.bench.seconds, "time to measure each (default 1)")
+      ->check(CLI::Range(0.0, 600.0));
+  command->add_option("--seed", options.seed, "of the random inputs (default 1)");
+  add_problem(*command, options, true);
+  add_engine(*command, options, true);
+  command->footer(
+      "GFLOP/s count 2 (head_dim_qk + head_dim_v) for each pair that the mask keeps.\n\nExamples:\n"
+      "  saccade bench --dtype f32 --head-dim 64 --heads 12 --seqlen 1024 --mask causal --tuning quick\n"
+      "  saccade bench --dtype bf16 --seqlen-q 1 --seqlen-kv 8192 --heads 32 --heads-kv 8 --head-dim 128\n\n" +
+      rule_names_help());
+}
+
+void add_explain(CLI::App& app, Options& options) {
+  CLI::App* const command =
+      app.add_subcommand("explain", "Why this kernel: families, ranked schedules with their costs, what the cache has");
+  add_common(*command, options);
+  add_problem(*command, options, true);
+  add_engine(*command, options, true);
+  command->footer(
+      "Compiles and measures nothing.\n\nExamples:\n"
+      "  saccade explain --dtype bf16 --head-dim 128 --mask causal-br --seqlen 4096\n"
+      "  saccade explain --arch sm_90a --dtype bf16 --head-dim 256 --score softcap:50 --heads 16 --heads-kv 8\n\n" +
+      rule_names_help());
+}
+
+void add_cache_commands(CLI::App& app, Options& options) {
+  CLI::App* const command = app.add_subcommand("cache", "Look at, check and shrink the cache");
+  command->require_subcommand(1);
+  const auto add = [&](const char* name, const char* help) {
+    CLI::App* const action = command->add_subcommand(name, help);
+    add_common(*action, options);
+    action->add_option("--cache-dir", options.engine.cache_dir, "folder of the user database")->type_name("FOLDER");
+    add_list(*action, "--pack", options.cache.packs, "a read-only database below the user's", "FILE");
+    action->callback([&options, name] { options.cache.action = name; });
+    return action;
+  };
+  add("stat", "Paths, sizes and counts of each layer");
+  add("ls", "Every entry");
+  add("verify", "Read every row and check it; exit code 4 when one is damaged");
+  CLI::App* const trim = add("trim", "Evict the least recently used binaries");
+  trim->add_option("--max-size", options.cache.max_size, "what may stay, such as 200M (units K, M, G)")
+      ->type_name("SIZE")
+      ->required();
+  command->footer("Examples:\n  saccade cache stat\n  saccade cache trim --max-size 200M");
+}
+
+}  // namespace
+
+std::optional<int> parse_arguments(int argc, char** argv, Options& options) {
+  CLI::App app("Fused attention kernels, generated, tuned and cached at run time", "saccade");
+  app.set_version_flag("--version", fmt::format("saccade {}", kGeneratorVersion));
+  app.require_subcommand(1);
+  app.footer(std::string("Examples:\n"
+                         "  saccade doctor\n"
+                         "  saccade run --input qkv.safetensors --mask causal --output o.safetensors --verify\n"
+                         "  saccade compile --arch sm_90a --dtype bf16 --head-dim 128 --mask causal-br\n\n"
+                         "saccade COMMAND --help has the flags and examples of a command.\n\n") +
+             kExitCodes);
+  add_doctor(app, options);
+  add_demo(app, options);
+  add_run(app, options);
+  add_build(app, options);
+  add_tune(app, options);
+  add_bench(app, options);
+  add_explain(app, options);
+  add_cache_commands(app, options);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& success) {
+    app.exit(success);
+    return kExitOk;
+  } catch (const CLI::ParseError& error) {
+    app.exit(error);
+    return kExitUsage;
+  }
+  options.command = app.get_subcommands().front()->get_name();
+  return std::nullopt;
+}
+
+}  // namespace saccade::cli

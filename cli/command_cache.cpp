@@ -1,0 +1,117 @@
+// saccade cache stat | ls | verify | trim.
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+
+#include <charconv>
+#include <ctime>
+#include <limits>
+
+#include "cli/commands.h"
+#include "cli/json_output.h"
+#include "cli/output.h"
+
+namespace saccade::cli {
+namespace {
+
+Expected<std::int64_t> size_from_text(const std::string& text) {
+  std::int64_t value = 0;
+  const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), value);
+  std::string_view unit(end, static_cast<std::size_t>(text.data() + text.size() - end));
+  if (unit.ends_with("iB")) unit.remove_suffix(2);
+  int shift = -1;
+  if (unit.empty()) shift = 0;
+  if (unit == "K" || unit == "k") shift = 10;
+  if (unit == "M") shift = 20;
+  if (unit == "G") shift = 30;
+  if (failure != std::errc() || value < 0 || shift < 0 || value > (std::numeric_limits<std::int64_t>::max() >> shift))
+    return Status::invalid_argument(fmt::format("--max-size {}: write bytes, or a number with K, M or G", text));
+  return value << shift;
+}
+
+int print_statistics(cache::Store& store, bool json) {
+  const auto layers = store.statistics();
+  if (json) {
+    Json list = Json::array();
+    for (const auto& layer : layers)
+      list.push_back({{"path", layer.path},
+                      {"writable", layer.writable},
+                      {"binaries", layer.binaries},
+                      {"binary_bytes", layer.binary_bytes},
+                      {"tuned", layer.tuned},
+                      {"rejected", layer.rejected},
+                      {"file_bytes", layer.file_bytes}});
+    print_json({{"layers", list}});
+    return kExitOk;
+  }
+  TextTable table({"layer", "mode", ">binaries", ">size", ">tuned", ">rejected", ">file"});
+  for (const auto& layer : layers)
+    table.add({layer.path.empty() ? "memory" : layer.path, layer.writable ? "read-write" : "read-only",
+               fmt::format("{}", layer.binaries), human_bytes(static_cast<double>(layer.binary_bytes)),
+               fmt::format("{}", layer.tuned), fmt::format("{}", layer.rejected),
+               human_bytes(static_cast<double>(layer.file_bytes))});
+  print_line(table.text());
+  return kExitOk;
+}
+
+std::string date_text(std::int64_t unix_seconds) {
+  return unix_seconds > 0 ? fmt::format("{:%Y-%m-%d %H:%M}", fmt::gmtime(static_cast<std::time_t>(unix_seconds))) : "-";
+}
+
+int print_entries(cache::Store& store, bool json) {
+  const auto entries = store.list();
+  if (json) {
+    Json list = Json::array();
+    for (const auto& entry : entries)
+      list.push_back({{"table", entry.table},
+                      {"layer", entry.layer},
+                      {"label", entry.label},
+                      {"bytes", entry.bytes},
+                      {"last_used", entry.last_used}});
+    print_json({{"entries", list}});
+    return kExitOk;
+  }
+  TextTable table({"table", ">size", "last used (UTC)", "what"});
+  for (const auto& entry : entries)
+    table.add({entry.table, human_bytes(static_cast<double>(entry.bytes)), date_text(entry.last_used), entry.label});
+  print_line(table.text());
+  return kExitOk;
+}
+
+int print_verification(cache::Store& store, bool json) {
+  const auto faults = store.verify();
+  if (json) {
+    print_json({{"ok", faults.empty()}, {"faults", faults}});
+  } else {
+    for (const std::string& fault : faults) print_line(fault);
+    print_line(faults.empty() ? coloured(Colour::green, "every row is sound")
+                              : coloured(Colour::red, fmt::format("{} faults", faults.size())));
+  }
+  return faults.empty() ? kExitOk : kExitVerification;
+}
+
+Expected<int> trim(cache::Store& store, const Options& options) {
+  SACCADE_ASSIGN(const std::int64_t max_bytes, size_from_text(options.cache.max_size));
+  const std::int64_t freed = store.trim(max_bytes);
+  if (options.json) {
+    print_json({{"freed_bytes", freed}});
+  } else {
+    print_line(fmt::format("{} freed", human_bytes(static_cast<double>(freed))));
+  }
+  return kExitOk;
+}
+
+}  // namespace
+
+Expected<int> cache_command(const Options& options) {
+  cache::Options store_options;
+  store_options.directory = options.engine.cache_dir;
+  store_options.packs = options.cache.packs;
+  store_options.read_only = options.cache.action != "trim";
+  const auto store = cache::Store::open(store_options);
+  if (options.cache.action == "stat") return print_statistics(*store, options.json);
+  if (options.cache.action == "ls") return print_entries(*store, options.json);
+  if (options.cache.action == "verify") return print_verification(*store, options.json);
+  return trim(*store, options);
+}
+
+}  // namespace saccade::cli

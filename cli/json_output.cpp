@@ -1,0 +1,68 @@
+#include "cli/json_output.h"
+
+#include "cli/output.h"
+
+namespace saccade::cli {
+
+void print_json(const Json& document) { print_line(document.dump(2, ' ', false, Json::error_handler_t::replace)); }
+
+Json parsed(const std::string& json) { return Json::parse(json, nullptr, false); }
+
+Json json_of(const Cost& cost) {
+  return {{"total_us", cost.total_us},
+          {"matrix_us", cost.matrix_us},
+          {"exp_us", cost.exp_us},
+          {"shared_us", cost.shared_us},
+          {"memory_us", cost.memory_us},
+          {"prologue_us", cost.prologue_us},
+          {"wave_efficiency", cost.wave_efficiency}};
+}
+
+Json json_of(const Shape& shape, const Problem& problem) {
+  Json json = {{"batch", shape.batch},
+               {"heads_q", shape.heads_q},
+               {"heads_kv", shape.heads_kv},
+               {"seqlen_q", shape.seqlen_q},
+               {"seqlen_kv", shape.seqlen_kv}};
+  if (problem.layout == Layout::varlen) {
+    json["total_q"] = shape.total_q;
+    json["total_kv"] = shape.total_kv;
+  }
+  return json;
+}
+
+Json json_of(const Target& target) {
+  Json json = {
+      {"kind", target.kind == Target::Kind::cuda ? "cuda" : "cpu"}, {"arch", target.arch}, {"name", target.name}};
+  if (target.kind == Target::Kind::cuda) {
+    json["sm_count"] = target.sm_count;
+    json["shared_bytes_per_block"] = target.shared_bytes_per_block;
+    json["clock_mhz"] = target.clock_mhz;
+  } else {
+    json["cores"] = target.cores;
+    json["cpu"] = target.cpu;
+    json["l1d_bytes"] = target.l1d_bytes;
+    json["features"] = target.features;
+  }
+  json["l2_bytes"] = target.l2_bytes;
+  json["memory_gb_per_s"] = target.memory_gb_per_s;
+  return json;
+}
+
+Json json_of(const Verification& verification, bool with_lse) {
+  const ErrorReport& report = verification.report;
+  Json json = {{"pass", verification.pass()},
+               {"rows_checked", verification.rows_checked},
+               {"rows", verification.rows},
+               {"o_error", report.o_error},
+               {"o_bound", report.o_bound}};
+  if (with_lse) {
+    json["lse_error"] = report.lse_error;
+    json["lse_bound"] = report.lse_bound;
+  }
+  if (!report.detail.empty()) json["detail"] = report.detail;
+  if (verification.stray_nan) json["stray_nan"] = true;
+  return json;
+}
+
+}  // namespace saccade::cli

@@ -1,0 +1,192 @@
+// The saccade command as a process: exit codes, streams, JSON, files.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "cli/npy.h"
+#include "cli/safetensors.h"
+#include "cli/tensor.h"
+
+namespace saccade::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Outcome {
+  int exit_code = -1;
+  std::string out, err;
+  nlohmann::json json() const { return nlohmann::json::parse(out, nullptr, false); }
+};
+
+class Command : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = (fs::path(testing::TempDir()) / "saccade_cli_XXXXXX").string();
+    folder_ = ::mkdtemp(pattern.data());
+    ::setenv("SACCADE_CACHE_DIR", (folder_ / "cache").c_str(), 1);
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+
+  std::string path(const std::string& name) const { return (folder_ / name).string(); }
+
+  Outcome run(const std::string& arguments) const {
+    const std::string command = "cd '" + folder_.string() + "' && '" SACCADE_COMMAND "' " + arguments + " 2>'" +
+                                path("stderr") + "' </dev/null";
+    Outcome outcome;
+    FILE* const pipe = ::popen(command.c_str(), "r");
+    char buffer[4096];
+    for (std::size_t got; (got = std::fread(buffer, 1, sizeof(buffer), pipe)) > 0;) outcome.out.append(buffer, got);
+    const int status = ::pclose(pipe);
+    outcome.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+    std::ifstream stream(path("stderr"));
+    outcome.err.assign(std::istreambuf_iterator<char>(stream), {});
+    return outcome;
+  }
+
+  void write_random(const std::string& name, DataType dtype, std::vector<std::int64_t> shape) const {
+    auto tensor = make_tensor(dtype, std::move(shape));
+    ASSERT_TRUE(tensor.ok());
+    std::uint32_t state = 7;
+    for (std::int64_t i = 0; i < tensor->elements(); ++i) {
+      state = state * 1664525U + 1013904223U;
+      store_from_double(dtype, tensor->data.data(), i, static_cast<double>(state >> 8) / (1 << 23) - 1);
+    }
+    const std::string file = path(name);
+    ASSERT_TRUE((file.ends_with(".npy") ? write_npy(file, *tensor)
+                                        : write_safetensors(file, {{"q", &*tensor}, {"k", &*tensor}, {"v", &*tensor}}))
+                    .ok());
+  }
+
+  fs::path folder_;
+};
+
+void expect_error(const Outcome& outcome, int exit_code, const std::string& words) {
+  EXPECT_EQ(outcome.exit_code, exit_code) << outcome.err << outcome.out;
+  EXPECT_NE(outcome.err.find(words), std::string::npos) << outcome.err;
+}
+
+TEST_F(Command, HelpHasExamplesAndExitCodes) {
+  const Outcome help = run("--help");
+  EXPECT_EQ(help.exit_code, 0);
+  EXPECT_NE(help.out.find("Exit codes:"), std::string::npos);
+  for (const char* name : {"doctor", "demo", "run", "emit", "compile", "tune", "bench", "explain", "cache"}) {
+    const Outcome outcome = run(std::string(name) + " --help");
+    EXPECT_EQ(outcome.exit_code, 0) << name;
+    EXPECT_NE(outcome.out.find("Example"), std::string::npos) << name;
+  }
+  EXPECT_EQ(run("--version").out.rfind("saccade ", 0), 0U);
+}
+
+TEST_F(Command, WrongUsageIsExitCode2) {
+  EXPECT_EQ(run("").exit_code, 2);
+  EXPECT_EQ(run("fly").exit_code, 2);
+  EXPECT_EQ(run("emit --head-dim many").exit_code, 2);
+  expect_error(run("run"), 2, "run needs --input");
+  expect_error(run("emit --dtype f17"), 2, "--dtype f17");
+  expect_error(run("emit --device gpu"), 2, "known are cpu, cuda and cuda:N");
+  expect_error(run("tune --tuning off"), 2, "quick, normal or exhaustive");
+  expect_error(run("bench --tuning fast"), 2, "known are off");
+  expect_error(run("emit --problem '{}' --mask causal"), 2, "excludes");
+  expect_error(run("cache trim --max-size 3X"), 2, "--max-size 3X");
+}
+
+TEST_F(Command, ParseErrorsPointAtThePlace) {
+  const Outcome outcome = run("emit --mask 'kv_idx <= q_ix'");
+  expect_error(outcome, 2, "kv_idx <= q_ix");
+  EXPECT_NE(outcome.err.find('^'), std::string::npos) << outcome.err;
+}
+
+TEST_F(Command, ErrorsAreJsonWhenAskedFor) {
+  const Outcome outcome = run("emit --dtype f17 --json");
+  EXPECT_EQ(outcome.exit_code, 2);
+  const auto json = outcome.json();
+  ASSERT_TRUE(json.is_object()) << outcome.out;
+  EXPECT_EQ(json["error"]["code"], "invalid_argument");
+  EXPECT_EQ(json["error"]["exit_code"], 2);
+}
+
+TEST_F(Command, AMissingDeviceIsExitCode3) { expect_error(run("bench --device cuda:99"), 3, "cuda:99"); }
+
+TEST_F(Command, EmitIsDeterministicAndWritesWhereItIsTold) {
+  const std::string problem = "--arch sm_90a --dtype bf16 --head-dim 128 --mask causal-br";
+  const Outcome first = run("emit " + problem);
+  ASSERT_EQ(first.exit_code, 0) << first.err;
+  EXPECT_EQ(first.out, run("emit " + problem).out);
+  EXPECT_NE(first.out.find("struct Rules"), std::string::npos);
+  EXPECT_EQ(run("emit " + problem + " -o kernel.cu").exit_code, 0);
+  std::ifstream stream(path("kernel.cu"));
+  EXPECT_EQ(std::string(std::istreambuf_iterator<char>(stream), {}), first.out);
+  EXPECT_EQ(run("emit " + problem + " --json").json()["source"], first.out);
+  expect_error(run("emit " + problem + " -o /nonexistent/kernel.cu"), 1, "/nonexistent/kernel.cu");
+}
+
+TEST_F(Command, OutputThatIsNoTerminalHasNoColours) {
+  const Outcome outcome = run("explain --arch sm_90a --dtype bf16 --head-dim 128");
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_EQ(outcome.out.find('\x1b'), std::string::npos);
+}
+
+TEST_F(Command, ExplainIsOneJsonDocument) {
+  const auto json = run("explain --arch sm_90a --dtype bf16 --head-dim 128 --mask causal-br --json").json();
+  ASSERT_TRUE(json.is_object());
+  EXPECT_FALSE(json["ranked"].empty());
+  EXPECT_EQ(json["choice"]["source"], "cost model");
+  EXPECT_GT(json["ranked"][0]["cost"]["total_us"], 0);
+}
+
+TEST_F(Command, WhatNoFamilySupportsIsExitCode3WithTheReasons) {
+  const Outcome outcome = run("explain --arch sm_90a --dtype f32 --head-dim 64");
+  EXPECT_EQ(outcome.exit_code, 3) << outcome.out << outcome.err;
+  EXPECT_NE(outcome.out.find("cuda.fwd.sm80"), std::string::npos);
+  EXPECT_EQ(run("emit --arch sm_90a --dtype f32").exit_code, 3);
+}
+
+TEST_F(Command, ScalarsWithoutValuesAreEnoughToEmitButNotToRun) {
+  const std::string flags = " --mask 'q_idx - kv_idx < window' --scalar window:i32 ";
+  EXPECT_EQ(run("emit" + flags).exit_code, 0);
+  expect_error(run("bench" + flags), 2, "--scalar window=VALUE");
+}
+
+TEST_F(Command, RunRefusesTensorsThatDoNotFit) {
+  write_random("q.npy", DataType::f32, {1, 4, 8, 32});
+  write_random("k.npy", DataType::f32, {1, 3, 8, 32});
+  write_random("f16.npy", DataType::f16, {1, 4, 8, 32});
+  write_random("flat.npy", DataType::f32, {8, 32});
+  expect_error(run("run --q q.npy --k k.npy --v k.npy"), 2, "heads");
+  expect_error(run("run --q q.npy --k f16.npy --v q.npy"), 2, "k is f16");
+  expect_error(run("run --q flat.npy --k q.npy --v q.npy"), 2, "q has shape [8, 32]");
+  expect_error(run("run --q q.npy --k q.npy --v q.npy --head-dim 64"), 2, "head_dim is 32");
+  expect_error(run("run --q q.npy --k q.npy --v none.npy"), 1, "none.npy");
+  expect_error(run("run --q q.npy --k q.npy --v q.npy --output o.txt"), 2, "must end in .npy or .safetensors");
+  EXPECT_FALSE(fs::exists(path("o.txt")));
+}
+
+TEST_F(Command, CacheCommandsWorkOnAnEmptyCache) {
+  EXPECT_EQ(run("cache stat").exit_code, 0);
+  EXPECT_TRUE(run("cache ls --json").json()["entries"].empty());
+  EXPECT_EQ(run("cache verify --json").json()["ok"], true);
+  EXPECT_EQ(run("cache trim --max-size 1M --json").json()["freed_bytes"], 0);
+}
+
+TEST_F(Command, DoctorNamesWhatItLooksFor) {
+  const auto json = run("doctor --json").json();
+  ASSERT_TRUE(json.is_object());
+  std::string names;
+  for (const auto& finding : json["findings"]) {
+    names += finding["name"].get<std::string>() + " ";
+    if (!finding["found"].get<bool>()) {
+      EXPECT_FALSE(finding["fix"].get<std::string>().empty());
+    }
+  }
+  for (const char* name : {"cpu ", "cpu compiler", "cuda compiler", "cuda driver", "tuning worker", "cache"})
+    EXPECT_NE(names.find(name), std::string::npos) << names;
+}
+
+}  // namespace
+}  // namespace saccade::cli
