@@ -29,10 +29,10 @@ std::string digest(std::string_view text) {
   return hash;
 }
 
-/// Rows of all sequences, for a mean length in its bucket.
+/// Rows of all sequences, for a mean length in its bucket; no fewer than the longest sequence has.
 std::int64_t planning_total(std::int64_t total, std::int64_t batch, std::int64_t longest) {
   if (batch <= 0 || total <= 0) return std::max<std::int64_t>(total, 0);
-  return batch * std::min(bucket((total + batch - 1) / batch), longest);
+  return std::max(batch * std::min(bucket((total + batch - 1) / batch), longest), longest);
 }
 
 }  // namespace

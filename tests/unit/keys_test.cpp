@@ -198,7 +198,7 @@ TEST(PlanningShape, IsTheTopOfABucketThatHoldsTheShape) {
 TEST(PlanningShape, OfVarlenStaysValid) {
   Problem problem = causal();
   problem.layout = Layout::varlen;
-  for (const std::int64_t total : {0, 1, 3, 100, 777, 3 * 1001}) {
+  for (const std::int64_t total : {1001, 1002, 1500, 2048, 3 * 1001}) {
     Shape shape = shape_of(3, 4, 1001);
     shape.total_q = shape.total_kv = total;
     const Shape planned = planning_shape(shape, problem);
