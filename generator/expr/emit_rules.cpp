@@ -1,5 +1,6 @@
 // `struct Rules`: the four functions around the text of the other emitters, laid out as clang-format would.
 #include <algorithm>
+#include <cctype>
 
 #include <fmt/format.h>
 
@@ -133,12 +134,36 @@ std::string element_function(Function f, const Node& root, const Declarations& d
   return function_text(f, uses, scalar_locals(uses, declarations), {"return " + value + ";"});
 }
 
+/// Whether `text` names `word`, other than as a member.
+bool mentions(std::string_view text, std::string_view word) {
+  const auto in_word = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '.'; };
+  for (std::size_t at = text.find(word); at != std::string_view::npos; at = text.find(word, at + 1)) {
+    const std::size_t end = at + word.size();
+    if ((at == 0 || !in_word(text[at - 1])) && (end == text.size() || !in_word(text[end]))) return true;
+  }
+  return false;
+}
+
+/// Drops what the analysis visited but the text no longer needs, since unbounded parts fall out of KV ranges.
+Uses still_used(Uses uses, const std::vector<std::string>& statements, const Declarations& declarations) {
+  std::string text;
+  for (const std::string& s : statements) text += s + "\n";
+  uses.q_idx = uses.q_idx && mentions(text, "q_idx");
+  uses.kv_idx = uses.kv_idx && mentions(text, "kv_idx");
+  std::erase_if(uses.scalars, [&](int slot) {
+    return !mentions(text, scalar_name(declarations.scalars[static_cast<std::size_t>(slot)].name));
+  });
+  uses.params = !uses.scalars.empty() || mentions(text, "p");
+  return uses;
+}
+
 std::string tile_function(Function f, const FunctionText& body, const Declarations& declarations,
                           const std::string& kv_interval) {
-  std::vector<std::string> locals = scalar_locals(body.uses, declarations);
-  if (body.uses.q_idx) locals.push_back("const IntInterval q_idx{t.q_first, t.q_last};");
-  if (body.uses.kv_idx) locals.push_back("const IntInterval kv_idx{" + kv_interval + "};");
-  return function_text(f, body.uses, locals, body.statements);
+  const Uses uses = still_used(body.uses, body.statements, declarations);
+  std::vector<std::string> locals = scalar_locals(uses, declarations);
+  if (uses.q_idx) locals.push_back("const IntInterval q_idx{t.q_first, t.q_last};");
+  if (uses.kv_idx) locals.push_back("const IntInterval kv_idx{" + kv_interval + "};");
+  return function_text(f, uses, locals, body.statements);
 }
 
 std::string slots(const Program& mask, const Program& score, const Declarations& declarations) {

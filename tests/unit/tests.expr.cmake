@@ -13,3 +13,5 @@ target_compile_definitions(test_expr_emission PRIVATE
   SACCADE_TEST_COMPILER="${CMAKE_CXX_COMPILER}" SACCADE_TEST_SOURCE_DIR="${CMAKE_SOURCE_DIR}"
   SACCADE_TEST_BINARY_DIR="${CMAKE_BINARY_DIR}")
 
+file(GLOB problem_tests CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/problem_*_test.cpp)
+saccade_test(test_problem SOURCES ${problem_tests} ${expr_support} LIBRARIES saccade_generator)
