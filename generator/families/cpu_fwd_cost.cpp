@@ -13,7 +13,7 @@ namespace {
 struct Machine {
   double fma;        ///< vector FMAs of the schedule's width
   double loads = 2;  ///< broadcasts or vector loads from L1
-  double clock_ghz = 3.4;
+  double clock_ghz = 3.6;
   double bytes_per_cycle;  ///< one core's share of the memory rate
 };
 
@@ -58,7 +58,7 @@ Cycles tile_cycles(const Problem& problem, const Machine& machine, const Paramet
   cycles.softmax += mixed_tiles * panels * tile_n * vectors * 8.0 * narrow;
   if (p.bf16_dot == 2) cycles.softmax += elements * 1.5;
   // K and V are converted once for all panels of a tile.
-  cycles.pack = tiles * tile_n * (problem.head_dim_qk + problem.head_dim_v) / 16.0 * 3.0;
+  cycles.pack = tiles * tile_n * (problem.head_dim_qk + problem.head_dim_v) / 16.0 * 4.0;
   return cycles;
 }
 
@@ -171,7 +171,7 @@ Cost cost(const Problem& problem, const Target& target, const Shape& shape, cons
   const double cores = std::max(target.cores, 1);
   const double to_us = 1e-3 / machine.clock_ghz;
   // Whole rounds when there are few items; with many, dynamic scheduling leaves half an item of idle time.
-  const double rounds = items <= cores ? 1.0 : items / cores + 0.5;
+  const double rounds = items <= cores ? 1.0 : items / cores + 0.5 * (1.0 - 1.0 / cores);
   cost.wave_efficiency = items / cores / rounds;
   cost.matrix_us = cycles.matrix * rounds * to_us;
   cost.exp_us = cycles.softmax * rounds * to_us;

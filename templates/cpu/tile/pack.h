@@ -51,16 +51,30 @@ SACCADE_INLINE void load_keys(typename Layout<Config>::Scratch& scratch, const t
   }
 }
 
-/// Whether a float is Inf or NaN, gathered over many vectors: the largest magnitude as an integer tells.
+/// Whether any float among many is Inf or NaN: the largest magnitude, as an integer, tells.
 template <int Width>
 struct FiniteCheck {
   UIntVector<Width> largest = 0;
-  SACCADE_INLINE void add(FloatVector<Width> value) {
-    const UIntVector<Width> magnitude = bits<UIntVector<Width>>(value) & 0x7fffffffu;
+  SACCADE_INLINE void add(UIntVector<Width> float_bits) {
+    const UIntVector<Width> magnitude = float_bits & 0x7fffffffu;
     largest = largest > magnitude ? largest : magnitude;
   }
   SACCADE_INLINE bool all_finite() const { return __builtin_reduce_max(largest) < 0x7f800000u; }
 };
+
+/// Channels [first, first + Width) of a row of V, as bits of floats; zeros behind the last channel.
+template <class Config, int Width>
+SACCADE_INLINE UIntVector<Width> value_bits(const typename Config::Storage* row, int first) {
+  using Storage = typename Config::Storage;
+  if constexpr (Config::head_dim_v % Width != 0) {
+    if (first + Width > Config::head_dim_v) {
+      Storage tail[Width] = {};
+      __builtin_memcpy(tail, row + first, (Config::head_dim_v % Width) * sizeof(Storage));
+      return bits<UIntVector<Width>>(Convert<Storage, Width>::load(tail));
+    }
+  }
+  return bits<UIntVector<Width>>(Convert<Storage, Width>::load(row + first));
+}
 
 /// `count` rows of V in blocks of the micro-kernel's channels. Gives false when one of them holds an Inf or NaN.
 template <class Config>
@@ -69,30 +83,33 @@ SACCADE_INLINE bool load_values(typename Layout<Config>::Scratch& scratch, const
   using L = Layout<Config>;
   constexpr int kRows = Config::output_rows;
   constexpr int kDepth = L::OutputStep::kDepth;
-  constexpr int kPadded = round_up(round_up(Config::head_dim_v, L::kWidth), kRows);
-  alignas(64) float row[kDepth][kPadded] = {};
-  FiniteCheck<L::kWidth> check;
+  constexpr bool kDirect = kRows == 8 || kRows == 16;  ///< a vector of V is a block
+  constexpr int kPiece = kDirect ? kRows : 8;
+  constexpr int kPieces = (Config::head_dim_v + kPiece - 1) / kPiece;
+  alignas(64) unsigned row[kDirect ? 1 : kPieces * kPiece + kRows] = {};
+  FiniteCheck<kPiece> check;
   for (int n = 0; n < count; n += kDepth) {
+    const auto* first = source + n * row_stride;
     SACCADE_UNROLL
-    for (int i = 0; i < kDepth; ++i) {
-      if (n + i < count) {
-        load_row<L::kWidth, Config::head_dim_v>(source + (n + i) * row_stride, row[i]);
-      } else {
-        __builtin_memset(row[i], 0, sizeof(row[i]));
+    for (int i = 0; i < kPieces; ++i) {
+      UIntVector<kPiece> piece = value_bits<Config, kPiece>(first, i * kPiece);
+      check.add(piece);
+      if constexpr (kDepth == 2) {
+        // Two keys side by side; behind the last key, a zero.
+        UIntVector<kPiece> next = 0;
+        if (n + 1 < count) next = value_bits<Config, kPiece>(first + row_stride, i * kPiece);
+        check.add(next);
+        piece = piece >> 16 | next;
       }
-      for (int c = 0; c < Config::head_dim_v; c += L::kWidth) check.add(load<typename L::Float>(row[i] + c));
-    }
-    for (int block = 0; block < L::kChannelBlocks; ++block) {
-      auto* destination = scratch.v[block][n / kDepth];
-      if constexpr (Config::bf16_outputs) {
-        SACCADE_UNROLL
-        for (int r = 0; r < kRows; ++r) {
-          const unsigned low = bits<unsigned>(row[0][block * kRows + r]);
-          const unsigned high = bits<unsigned>(row[1][block * kRows + r]);
-          destination[r] = low >> 16 | (high & 0xffff0000u);
-        }
+      if constexpr (kDirect) {
+        store(scratch.v[i][n / kDepth], piece);
       } else {
-        __builtin_memcpy(destination, row[0] + block * kRows, kRows * sizeof(float));
+        store(row + i * kPiece, piece);
+      }
+    }
+    if constexpr (!kDirect) {
+      for (int block = 0; block < L::kChannelBlocks; ++block) {
+        __builtin_memcpy(scratch.v[block][n / kDepth], row + block * kRows, sizeof(scratch.v[block][0]));
       }
     }
   }
