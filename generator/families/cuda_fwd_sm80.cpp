@@ -77,6 +77,16 @@ Resources resources(const Problem& problem, const Target&, const Schedule& sched
   return resources;
 }
 
+/// Masks that read tables are loops and guarded loads: too much code to stand once for each element.
+bool has_long_mask(const Problem& problem) {
+  bool reads_table = false;
+  for (int i = 0; i < static_cast<int>(problem.declarations.tables.size()); ++i) {
+    reads_table = reads_table || problem.mask.uses_table(i);
+  }
+  constexpr std::size_t kLongText = 120;
+  return reads_table || problem.mask.text().size() > kLongText;
+}
+
 std::string schedule_struct(const Problem& problem, const Parameters& p) {
   std::string text = "/// The problem's constants and the schedule.\nstruct Schedule {\n";
   const auto constant = [&](std::string_view type, std::string_view name, const auto& value) {
@@ -95,6 +105,7 @@ std::string schedule_struct(const Problem& problem, const Parameters& p) {
   constant("int", "q_in_registers", p.q_in_registers);
   constant("cuda::BlockOrder", "block_order",
            p.block_order == 0 ? "cuda::BlockOrder::first_rows_first" : "cuda::BlockOrder::last_rows_first");
+  constant("bool", "long_mask", has_long_mask(problem));
   constant("int", "load_bytes", p.load_bytes);
   constant("int", "shared_bytes", cuda_sm80::shared_bytes(problem, p));
   return text + "};\n";

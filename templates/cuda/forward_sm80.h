@@ -46,6 +46,7 @@ template <class Config, class Rules>
 struct ForwardSm80 {
   using Element = typename Config::Element;
   using Pipeline = KvPipeline<Config, Rules>;
+  using Walk = KvWalk<Rules, Config::tile_m, Config::tile_n>;
   static constexpr int m_tiles = Config::m_tiles;
   using Scores = Accumulator<m_tiles, Config::tile_n>;
   static constexpr int shared_bytes = Config::QueryTile::bytes + Pipeline::bytes;
@@ -74,25 +75,19 @@ struct ForwardSm80 {
     const Sequence sequence = sequence_of<Config::varlen>(params, item.batch);
     if (item.q_first >= sequence.len_q) return;
     const RuleContext context{item.batch, item.head, sequence.len_q, sequence.len_kv};
-    const int q_last = minimum(item.q_first + Config::tile_m, sequence.len_q) - 1;
     const uint32 thread = thread_index();
     const uint32 lane = thread % 32;
-    const uint32 warp_row = thread / 32 * Config::warp_rows;
-    const int warp_first = item.q_first + int(warp_row);
-    const int warp_last = minimum(warp_first + Config::warp_rows - 1, q_last);
-    const LanePlace place(lane, warp_first);
-    // With a score program, or a scale that does not keep the order of scores, S is multiplied by the scale first.
-    const bool scale_first = Rules::has_score || !(params.scale > 0.f);
-
-    QueryFragments<typename Config::QueryTile, Config::q_in_registers, m_tiles> q(shared, lane, warp_row);
-    OnlineSoftmax<m_tiles, Rules::has_score> softmax(scale_first ? kLog2E : params.scale * kLog2E);
+    const WarpRows warp{thread, item.q_first, Config::warp_rows};
+    QueryFragments<typename Config::QueryTile, Config::q_in_registers, m_tiles> q(shared, lane,
+                                                                                  thread / 32 * Config::warp_rows);
+    OnlineSoftmax<m_tiles, Rules::has_score> softmax(Rules::has_score ? kLog2E : log2_scale_of(params.scale));
     Accumulator<m_tiles, Config::columns_v> o = {};
 
     const int head_kv = item.head / params.group;
     const Element* key = head_of(params.k, params.k_stride, item.batch, head_kv, sequence.kv_row);
     const Element* value = head_of(params.v, params.v_stride, item.batch, head_kv, sequence.kv_row);
     Pipeline pipeline(thread, shared + Config::QueryTile::bytes, key, params.k_stride.row, value, params.v_stride.row,
-                      KvWalk<Rules, Config::tile_n>(params, context, item.q_first, q_last));
+                      Walk(params, context, item.q_first));
     load_query(thread, item, sequence);
     pipeline.start();
     if constexpr (Config::q_in_registers > 0) {
@@ -105,12 +100,12 @@ struct ForwardSm80 {
       cp_async_wait<0>();
       __syncthreads();
     }
+    bool scrubbed = false;  // any tile
     for (; pipeline.current().exists(); pipeline.advance()) {
       const KvTile tile = pipeline.current();
-      const bool scrub = tile.tile_class == TileClass::mixed;
-      bool scrubbed = false;
+      const bool scrub = tile.tile_class() == TileClass::mixed;
       const uint32 k_tile = pipeline.acquire_key(scrub, scrubbed);
-      const TileClass warp_class = class_for_warp(pipeline.walk, tile, warp_first, warp_last);
+      const TileClass warp_class = class_for_warp(pipeline.walk, tile, warp);
 
       Scores s;
       const auto compute_scores = [&](int first_column, int columns) {
@@ -118,7 +113,8 @@ struct ForwardSm80 {
             s, q, column_first_address<typename Config::KeyTile>(k_tile, lane), first_column, columns);
       };
       const auto finish_scores = [&](int first_column, int columns) {
-        finish_scores_of(s, context, place, {first_column, columns}, tile.kv_first, warp_class, scale_first);
+        finish_scores_of(s, context, warp, {first_column, columns}, tile.kv_first(), warp_class,
+                         masked_score(softmax.log2_scale));
       };
       if (warp_class != TileClass::empty) {
         compute_scores(0, Config::score_columns);
@@ -148,20 +144,25 @@ struct ForwardSm80 {
           if (ahead < Config::tile_n && ahead >= Config::score_columns) finish_scores(ahead, step);
         }
         multiply_values(Config::tile_n - step);
-        if (Rules::has_mask && scrubbed) {
-          restore_kept_non_finite<Rules, Config::tile_n, Config::head_dim_v, m_tiles, Config::columns_v>(
-              o, params, context, place, head_of(params.v, params.v_stride, item.batch, head_kv, sequence.kv_row),
-              params.v_stride.row, tile.kv_first);
-        }
       }
     }
     finish(opaque(item.batch), softmax, o);
-    __syncthreads();  // the next item's Q overwrites this one's O
+    __syncthreads();  // O is in memory, and the next item's Q may overwrite what it passed through
+    if (Rules::has_mask && scrubbed) {
+      restore_kept_non_finite<Rules, Config::tile_m, Config::tile_n, Config::head_dim_v, Config::threads>(
+          Walk(params, context, item.q_first), thread_index(), value, params.v_stride.row, output_of(item, sequence),
+          params.o_stride.row);
+    }
   }
 
   SACCADE_FN static const Element* head_of(const void* tensor, const TensorStrides& stride, int batch, int head,
                                            int64 first_row) {
     return head_pointer<Config::varlen>(static_cast<const Element*>(tensor), stride, batch, head, first_row);
+  }
+
+  SACCADE_FN Element* output_of(const WorkItem& item, const Sequence& sequence) const {
+    return head_pointer<Config::varlen>(static_cast<Element*>(params.o), params.o_stride, item.batch, item.head,
+                                        sequence.q_row);
   }
 
   SACCADE_FN void load_query(uint32 thread, const WorkItem& item, const Sequence& sequence) const {
@@ -173,26 +174,30 @@ struct ForwardSm80 {
   }
 
   /// The block's class, sharpened where the mask cuts through the block's rows.
-  SACCADE_FN static TileClass class_for_warp(const KvWalk<Rules, Config::tile_n>& walk, const KvTile& tile,
-                                             int warp_first, int warp_last) {
-    if (warp_last < warp_first) return TileClass::empty;
-    if (!Rules::has_mask || tile.tile_class == TileClass::full) return TileClass::full;
-    return walk.classify(warp_first, warp_last, tile.kv_first);
+  SACCADE_FN static TileClass class_for_warp(const Walk& walk, const KvTile& tile, const WarpRows& warp) {
+    const int first = warp.first();
+    if (first >= walk.context.len_q) return TileClass::empty;
+    if (!Rules::has_mask || tile.tile_class() == TileClass::full) return TileClass::full;
+    return walk.classify(first, Config::warp_rows, tile.kv_first());
   }
 
-  /// Scale, score program and mask, where they apply.
-  SACCADE_FN void finish_scores_of(Scores& s, const RuleContext& context, const LanePlace& place,
-                                   const Columns& columns, int kv_first, TileClass warp_class, bool scale_first) const {
+  /// log2(e) * scale, or next to nothing instead of zero, which would make NaN of masked scores.
+  SACCADE_FN static float log2_scale_of(float scale) { return scale == 0.f ? 1e-37f : scale * kLog2E; }
+
+  /// Score program and mask, where they apply.
+  SACCADE_FN void finish_scores_of(Scores& s, const RuleContext& context, const WarpRows& warp, const Columns& columns,
+                                   int kv_first, TileClass warp_class, float masked) const {
     if constexpr (Rules::has_score) {
-      apply_score<Rules, m_tiles, Config::tile_n>(s, params, context, place, columns, kv_first);
-    } else if (scale_first) {
-      for_each_score<m_tiles, Config::tile_n>(s, place, columns,
-                                              [&](float& value, int, int) { value *= params.scale; });
+      apply_score<Rules, m_tiles, Config::tile_n>(s, params, context, warp, columns, kv_first);
     }
     if (Rules::has_mask && warp_class == TileClass::mixed) {
-      apply_mask<Rules, m_tiles, Config::tile_n>(s, params, context, place, columns, kv_first);
+      if constexpr (Config::long_mask) {
+        apply_long_mask<Rules, m_tiles, Config::tile_n>(s, params, context, warp, columns, kv_first, masked);
+      } else {
+        apply_mask<Rules, m_tiles, Config::tile_n>(s, params, context, warp, columns, kv_first, masked);
+      }
     } else if (kv_first + Config::tile_n > context.len_kv) {
-      mask_tail<m_tiles, Config::tile_n>(s, context, place, columns, kv_first);
+      mask_tail<m_tiles, Config::tile_n>(s, context, warp, columns, kv_first, masked);
     }
   }
 
@@ -203,10 +208,9 @@ struct ForwardSm80 {
     const uint32 warp_row = thread_index() / 32 * Config::warp_rows;
     float inverse[2 * m_tiles], lse[2 * m_tiles];
     softmax.finish(inverse, lse);
-    Element* output = head_pointer<Config::varlen>(static_cast<Element*>(params.o), params.o_stride, item.batch,
-                                                   item.head, sequence.q_row);
     store_rows<Element, typename Config::QueryTile, Config::head_dim_v, Config::load_bytes, m_tiles, Config::columns_v>(
-        o, inverse, shared, warp_row, output, params.o_stride.row, item.q_first + int(warp_row), sequence.len_q);
+        o, inverse, shared, warp_row, output_of(item, sequence), params.o_stride.row, item.q_first + int(warp_row),
+        sequence.len_q);
     if constexpr (Config::lse) store_lse(item, sequence, lse, warp_row);
   }
 

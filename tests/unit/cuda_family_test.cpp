@@ -68,7 +68,7 @@ TEST(CudaFamily, RefusesOtherTypesMixesAndOldDevices) {
 TEST(CudaFamily, EveryProblemHasLegalCandidatesOnEveryArchitecture) {
   const Shape shape = shape_of(2, 8, 1000);
   for (const std::string& arch : known_cuda_archs()) {
-    for (const auto [qk, v] :
+    for (const auto& [qk, v] :
          {std::pair{8, 8}, {8, 256}, {256, 8}, {40, 72}, {64, 64}, {96, 96}, {128, 128}, {192, 128}, {256, 256}}) {
       const Problem problem = problem_of(qk, v);
       const auto candidates = family().candidates(problem, *cuda_target(arch), shape);

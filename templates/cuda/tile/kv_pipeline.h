@@ -7,40 +7,41 @@
 
 namespace saccade::cuda {
 
-/// A tile of keys and what the mask keeps of it for the block's rows.
+/// A tile of keys and what the mask keeps of it for the block's rows, in one register: first keys are multiples of 16.
 struct KvTile {
-  int kv_first;  ///< -1: past the last tile
-  TileClass tile_class;
+  int bits = -1;  ///< negative: past the last tile
 
-  SACCADE_FN bool exists() const { return kv_first >= 0; }
+  SACCADE_FN static KvTile of(int kv_first, TileClass tile_class) { return {kv_first | int(tile_class)}; }
+  SACCADE_FN bool exists() const { return bits >= 0; }
+  SACCADE_FN int kv_first() const { return bits & ~15; }
+  SACCADE_FN TileClass tile_class() const { return TileClass(bits & 3); }
 };
 
 /// Walks the tiles of the block's KV range in rising order, leaving out those that the mask empties.
-template <class Rules, int tile_n>
+template <class Rules, int tile_m, int tile_n>
 struct KvWalk {
   const KernelParams& params;
   RuleContext context;
-  int q_first, q_last;
+  int q_first;
   int next_kv, end_kv;
 
-  SACCADE_FN KvWalk(const KernelParams& kernel_params, const RuleContext& rule_context, int first_row, int last_row)
-      : params(kernel_params),
-        context(rule_context),
-        q_first(first_row),
-        q_last(last_row),
-        next_kv(0),
-        end_kv(rule_context.len_kv) {
+  SACCADE_FN KvWalk(const KernelParams& kernel_params, const RuleContext& rule_context, int first_row)
+      : params(kernel_params), context(rule_context), q_first(first_row), next_kv(0), end_kv(rule_context.len_kv) {
     if constexpr (Rules::has_mask) {
+      const int q_last = minimum(q_first + tile_m, context.len_q) - 1;
       const KvRange range = Rules::kv_range(params, context.tile(q_first, q_last, 0, context.len_kv - 1));
       next_kv = maximum(range.begin, 0) / tile_n * tile_n;
       end_kv = minimum(range.end, context.len_kv);
     }
   }
 
-  SACCADE_FN TileClass classify(int first_row, int last_row, int kv_first) const {
+  /// The class of a tile of keys for `rows` rows from `first_row` on, which must exist.
+  SACCADE_FN TileClass classify(int first_row, int rows, int kv_first) const {
     if constexpr (Rules::has_mask) {
+      const int first = opaque(first_row);  // or what the rules derive from it stays in registers from tile to tile
+      const int q_last = minimum(first + rows, context.len_q) - 1;
       const int kv_last = minimum(kv_first + tile_n, context.len_kv) - 1;
-      return Rules::tile_class(params, context.tile(first_row, last_row, kv_first, kv_last));
+      return Rules::tile_class(params, context.tile(first, q_last, kv_first, kv_last));
     } else {
       return TileClass::full;
     }
@@ -50,10 +51,10 @@ struct KvWalk {
     while (next_kv < end_kv) {
       const int kv_first = next_kv;
       next_kv += tile_n;
-      const TileClass tile_class = classify(q_first, q_last, kv_first);
-      if (tile_class != TileClass::empty) return {kv_first, tile_class};
+      const TileClass tile_class = classify(q_first, tile_m, kv_first);
+      if (tile_class != TileClass::empty) return KvTile::of(kv_first, tile_class);
     }
-    return {-1, TileClass::empty};
+    return {};
   }
 };
 
@@ -95,14 +96,15 @@ struct KvPipeline {
   uint32 thread;
   uint32 shared;
   MatrixView<Element> key, value;
-  KvWalk<Rules, Config::tile_n> walk;
+  KvWalk<Rules, Config::tile_m, Config::tile_n> walk;
   KvTile tiles[tiles_ahead + 1];  ///< the tile in use and those whose loads have begun
   KeyCursor key_load, key_use;
   ValueCursor value_load, value_use;
 
   /// `k`, `v`: row 0 of the sequence's head.
   SACCADE_FN KvPipeline(uint32 thread_in_block, uint32 shared_memory, const Element* k, int64 k_row_stride,
-                        const Element* v, int64 v_row_stride, const KvWalk<Rules, Config::tile_n>& kv_walk)
+                        const Element* v, int64 v_row_stride,
+                        const KvWalk<Rules, Config::tile_m, Config::tile_n>& kv_walk)
       : thread(thread_in_block),
         shared(shared_memory),
         key(view_of<KeyMap>(thread_in_block, k, k_row_stride)),
@@ -122,7 +124,7 @@ struct KvPipeline {
   SACCADE_FN uint32 acquire_key(bool scrub, bool& scrubbed) {
     if constexpr (whole_tiles) {
       cp_async_wait<depth - 4>();
-      scrubbed = barrier(scrub, value_use.offset);
+      scrubbed |= barrier(scrub, value_use.offset);
       issue(depth - 2);
       issue(depth - 1);
     } else {
@@ -134,11 +136,11 @@ struct KvPipeline {
   }
 
   /// Waits for V of the current tile and gives its address. With `scrub` (the same in all threads), infinities and NaN
-  /// in it are replaced by zeros; `scrubbed` tells all threads whether there were any.
+  /// in it are replaced by zeros; `scrubbed` becomes true in all threads if there were any.
   SACCADE_FN uint32 acquire_value(bool scrub, bool& scrubbed) {
     if constexpr (!whole_tiles) {
       cp_async_wait<depth - 2>();
-      scrubbed = barrier(scrub, shared_ring ? key_use.offset : value_use.offset);
+      scrubbed |= barrier(scrub, shared_ring ? key_use.offset : value_use.offset);
       issue(depth);
     }
     return shared + (shared_ring ? key_use.advance() : value_base + value_use.advance());
@@ -160,12 +162,12 @@ struct KvPipeline {
       tile = walk.next();
       const uint32 slot = shared + key_load.advance();
       if (tile.exists()) {
-        copy_tile_async<KeyMap, KeyTile, Config::load_bytes>(thread, slot, key, tile.kv_first, walk.context.len_kv);
+        copy_tile_async<KeyMap, KeyTile, Config::load_bytes>(thread, slot, key, tile.kv_first(), walk.context.len_kv);
       }
     } else {
       const uint32 slot = shared + (shared_ring ? key_load.advance() : value_base + value_load.advance());
       if (tile.exists()) {
-        copy_tile_async<ValueMap, ValueTile, Config::load_bytes>(thread, slot, value, tile.kv_first,
+        copy_tile_async<ValueMap, ValueTile, Config::load_bytes>(thread, slot, value, tile.kv_first(),
                                                                  walk.context.len_kv);
       }
     }

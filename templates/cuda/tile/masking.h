@@ -22,12 +22,24 @@ struct RuleContext {
   SACCADE_FN Element element(int q_idx, int kv_idx) const { return {batch, head, q_idx, kv_idx, len_q, len_kv}; }
 };
 
-/// The rows of the lane's accumulator elements: `first` + 8 r for r < 2 * m_tiles; columns first_column + 8 n + {0, 1}.
+/// Where the lane's accumulator elements are: rows first_row + 8 r for r < 2 * m_tiles, columns of the tile
+/// first_column + 8 n + {0, 1}.
 struct LanePlace {
   int first_row;
-  int first_column;  ///< within the tile
-  SACCADE_FN LanePlace(uint32 lane, int warp_first_row)
-      : first_row(warp_first_row + int(lane / 4)), first_column(int(lane % 4) * 2) {}
+  int first_column;
+};
+
+/// The warp's rows. Rules are needed for few tiles, so places are derived anew each time instead of kept in registers.
+struct WarpRows {
+  uint32 thread;
+  int block_first;  ///< the block's first row
+  int count;        ///< rows of each warp
+
+  SACCADE_FN int first() const { return opaque(block_first) + int(opaque(thread) / 32) * count; }
+  SACCADE_FN LanePlace place() const {
+    const uint32 lane = opaque(thread) % 32;
+    return {first() + int(lane / 4), int(lane % 4) * 2};
+  }
 };
 
 /// A run of columns of a tile, in multiples of 16.
@@ -51,60 +63,95 @@ SACCADE_FN void for_each_score(Accumulator<m_tiles, tile_n>& s, const LanePlace&
   }
 }
 
+/// The score of a masked key, such that log2_scale times it is -inf.
+SACCADE_FN float masked_score(float log2_scale) {
+  return log2_scale < 0.f ? -negative_infinity() : negative_infinity();
+}
+
 /// S becomes the score program's value of scale * S.
 template <class Rules, int m_tiles, int tile_n>
 SACCADE_FN void apply_score(Accumulator<m_tiles, tile_n>& s, const KernelParams& params, const RuleContext& context,
-                            const LanePlace& place, const Columns& columns, int kv_first) {
+                            const WarpRows& warp, const Columns& columns, int kv_first) {
+  const LanePlace place = warp.place();
   for_each_score<m_tiles, tile_n>(s, place, columns, [&](float& value, int q_idx, int column) {
     value = Rules::score(params, context.element(q_idx, kv_first + column), params.scale * value);
   });
 }
 
-/// Scores beyond the last key become -inf.
+/// Scores beyond the last key become `masked`.
 template <int m_tiles, int tile_n>
-SACCADE_FN void mask_tail(Accumulator<m_tiles, tile_n>& s, const RuleContext& context, const LanePlace& place,
-                          const Columns& columns, int kv_first) {
+SACCADE_FN void mask_tail(Accumulator<m_tiles, tile_n>& s, const RuleContext& context, const WarpRows& warp,
+                          const Columns& columns, int kv_first, float masked) {
+  const LanePlace place = warp.place();
   const int keys = context.len_kv - kv_first;
-  for_each_score<m_tiles, tile_n>(
-      s, place, columns, [&](float& value, int, int column) { value = column < keys ? value : negative_infinity(); });
+  for_each_score<m_tiles, tile_n>(s, place, columns,
+                                  [&](float& value, int, int column) { value = column < keys ? value : masked; });
 }
 
-/// Scores that the mask does not keep become -inf: a select, so that a NaN score does not survive.
+/// Scores that the mask does not keep become `masked`: a select, so that a NaN score does not survive.
 template <class Rules, int m_tiles, int tile_n>
 SACCADE_FN void apply_mask(Accumulator<m_tiles, tile_n>& s, const KernelParams& params, const RuleContext& context,
-                           const LanePlace& place, const Columns& columns, int kv_first) {
+                           const WarpRows& warp, const Columns& columns, int kv_first, float masked) {
+  const LanePlace place = warp.place();
   for_each_score<m_tiles, tile_n>(s, place, columns, [&](float& value, int q_idx, int column) {
     const int kv_idx = kv_first + column;
     const bool keep = kv_idx < context.len_kv && Rules::keep(params, context.element(q_idx, kv_idx));
-    value = keep ? value : negative_infinity();
+    value = keep ? value : masked;
   });
 }
 
-/// For a tile whose infinities and NaN were scrubbed from shared memory because some row masks them: gives them back,
-/// from global memory, to the rows that do keep them. Rare, so it is written for size. `value` is row 0 of the
-/// sequence's V.
-template <class Rules, int tile_n, int head_dim, int m_tiles, int columns, class Element>
-SACCADE_FN void restore_kept_non_finite(Accumulator<m_tiles, columns>& o, const KernelParams& params,
-                                        const RuleContext& context, const LanePlace& place, const Element* value,
-                                        int64 row_stride, int kv_first) {
-  const int kv_end = minimum(kv_first + tile_n, context.len_kv);
+/// The same for masks whose code is long: 16 columns at a time in a loop that gathers bits, so that the code stands
+/// once for each 16 columns' rows and not for each element.
+template <class Rules, int m_tiles, int tile_n>
+SACCADE_FN void apply_long_mask(Accumulator<m_tiles, tile_n>& s, const KernelParams& params, const RuleContext& context,
+                                const WarpRows& warp, const Columns& columns, int kv_first, float masked) {
+  const LanePlace place = warp.place();
+#pragma unroll
+  for (int first = columns.first; first < columns.first + columns.count; first += 16) {
+    uint32 kept = 0;
 #pragma unroll 1
-  for (int kv_idx = kv_first; kv_idx < kv_end; ++kv_idx) {
-    bool keep[2 * m_tiles];
+    for (int pair = 0; pair < 4; ++pair) {
+      const int kv_idx = kv_first + place.first_column + first + pair / 2 * 8 + pair % 2;
+#pragma unroll
+      for (int r = 0; r < 2 * m_tiles; ++r) {
+        const bool keep =
+            kv_idx < context.len_kv && Rules::keep(params, context.element(place.first_row + 8 * r, kv_idx));
+        kept |= uint32(keep) << (4 * r + pair);
+      }
+    }
 #pragma unroll
     for (int r = 0; r < 2 * m_tiles; ++r) {
-      keep[r] = Rules::keep(params, context.element(place.first_row + 8 * r, kv_idx));
+#pragma unroll
+      for (int pair = 0; pair < 4; ++pair) {
+        float& value = s[r / 2][first / 8 + pair / 2][r % 2 * 2 + pair % 2];
+        value = (kept >> (4 * r + pair) & 1) != 0 ? value : masked;
+      }
     }
-    const Element* row = value + kv_idx * row_stride + place.first_column;
-#pragma unroll
-    for (int n = 0; n < head_dim / 8; ++n) {
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        const Element v = row[8 * n + i];
+  }
+}
+
+/// Infinities and NaN of V were scrubbed from the tiles that the mask cuts, because some row masks them. Gives them
+/// back to the rows that do keep them: o += v for each, in global memory, once O is there. Rare, so it is written for
+/// size. `value` and `output` are row 0 of the sequence's head.
+template <class Rules, int tile_m, int tile_n, int head_dim, int threads, class Walk, class Element>
+SACCADE_FN void restore_kept_non_finite(Walk walk, uint32 thread, const Element* value, int64 value_stride,
+                                        Element* output, int64 output_stride) {
+  const int q_end = minimum(walk.q_first + tile_m, walk.context.len_q);
+#pragma unroll 1
+  for (auto tile = walk.next(); tile.exists(); tile = walk.next()) {
+    if (tile.tile_class() != TileClass::mixed) continue;
+    const int kv_end = minimum(tile.kv_first() + tile_n, walk.context.len_kv);
+#pragma unroll 1
+    for (int kv_idx = tile.kv_first(); kv_idx < kv_end; ++kv_idx) {
+#pragma unroll 1
+      for (int column = int(thread); column < head_dim; column += threads) {
+        const Element v = value[kv_idx * value_stride + column];
         if (!is_non_finite(v)) continue;
-#pragma unroll
-        for (int r = 0; r < 2 * m_tiles; ++r) {
-          if (keep[r]) o[r / 2][n][r % 2 * 2 + i] += to_float(v);
+#pragma unroll 1
+        for (int q_idx = walk.q_first; q_idx < q_end; ++q_idx) {
+          if (!Rules::keep(walk.params, walk.context.element(q_idx, kv_idx))) continue;
+          Element& o = output[q_idx * output_stride + column];
+          o.bits = uint16(pack<Element>(to_float(o) + to_float(v), 0.f));
         }
       }
     }

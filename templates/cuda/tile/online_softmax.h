@@ -110,10 +110,10 @@ struct OnlineSoftmax {
       float top = negative_infinity();
 #pragma unroll
       for (int n = 2 * first_block; n < 2 * (first_block + blocks); ++n) {
-        top = fmaxf(top, fmaxf(s[r / 2][n][r % 2 * 2], s[r / 2][n][r % 2 * 2 + 1]));
+        const float* pair = &s[r / 2][n][r % 2 * 2];
+        top = fmaxf(top, wide_range ? fmaxf(pair[0], pair[1]) : fmaxf(pair[0] * log2_scale, pair[1] * log2_scale));
       }
       top = quad_max(top);
-      if (!wide_range) top *= log2_scale;
       const bool first_key = (rows_without_key >> r & 1) != 0;
       const bool has_key = top != negative_infinity();
       const float moved = !has_key ? reference[r] : first_key ? top : fmaxf(reference[r], top);

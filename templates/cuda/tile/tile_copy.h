@@ -116,8 +116,8 @@ SACCADE_FN void copy_tile_async(uint32 thread, uint32 shared, const MatrixView<E
   });
 }
 
-/// Replaces infinities and NaN by zeros in the chunks that this thread itself copied (its copies must have landed). Returns whether
-/// there were any.
+/// Replaces infinities and NaN by zeros in the chunks that this thread itself copied (its copies must have landed).
+/// Returns whether there were any.
 template <class Element, class Tile, int head_dim, int threads>
 SACCADE_FN bool scrub_own_chunks(uint32 thread, uint32 shared) {
   const ChunkMap<Tile, head_dim, threads> map(opaque(thread));

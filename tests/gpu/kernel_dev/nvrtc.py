@@ -61,7 +61,7 @@ def compile_source(source, arch="sm_90a", extra=()):
     nvrtc.nvrtcGetProgramLog(program, log)
     log = log.value.decode(errors="replace")
     if status:
-        raise RuntimeError(log)
+        raise RuntimeError(log[:800])
     nvrtc.nvrtcGetCUBINSize(program, ctypes.byref(size))
     cubin = ctypes.create_string_buffer(size.value)
     nvrtc.nvrtcGetCUBIN(program, cubin)

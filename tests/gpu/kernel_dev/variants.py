@@ -96,6 +96,7 @@ struct Schedule {{
   static constexpr bool shared_kv = {boolean(self.shared_kv)};
   static constexpr int q_in_registers = {self.q_columns};
   static constexpr cuda::BlockOrder block_order = cuda::BlockOrder::{order};
+  static constexpr bool long_mask = {boolean("long_mask" in self.extra)};
   static constexpr int load_bytes = {self.load_bytes};
   static constexpr int shared_bytes = {self.shared_bytes};
 }};
