@@ -67,6 +67,9 @@ struct Family {
   /// template headers by the names of embedded_templates(). Pure: same arguments, same bytes.
   std::string (*emit)(const Problem&, const Target&, const Schedule&);
   LaunchGeometry (*launch_geometry)(const Problem&, const Target&, const Shape&, const Schedule&);
+  /// `cost` of many schedules at once, in their order, sharing what they have in common; null: `cost` is called for each.
+  std::vector<Cost> (*costs)(const Problem&, const Target&, const Shape&, const expr::Bindings&,
+                             std::span<const Schedule>) = nullptr;
 };
 
 /// In order of preference: the first that supports a problem on a target is used.

@@ -166,6 +166,7 @@ const Family kCpuForward = {
     .resources = resources,
     .emit = emit,
     .launch_geometry = launch_geometry,
+    .costs = cpu_forward::costs,
 };
 
 }  // namespace saccade

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <map>
+#include <utility>
 
 #include "generator/families/cpu_fwd_schedule.h"
 
@@ -116,7 +118,7 @@ void add_tiles(std::vector<Schedule>& schedules, const Problem& problem, const T
   const std::span<const MicroKernel> kernels = wide ? std::span<const MicroKernel>(kMicroKernels512) : kMicroKernels256;
   const std::int64_t widest_dot = can_dot_bf16(problem, target) ? 2 : 0;
   for (const MicroKernel& kernel : kernels) {
-    for (const std::int64_t panels : {1, 2, 3, 4, 6, 8}) {
+    for (const std::int64_t panels : {1, 2, 3, 4, 6, 8, 12, 16}) {
       for (const std::int64_t tile_n : {48, 96, 144, 192}) {
         for (std::int64_t dot = widest_dot; dot >= 0; dot -= 2) {
           Parameters p;
@@ -145,8 +147,29 @@ std::vector<Schedule> candidates(const Problem& problem, const Target& target, c
   return schedules;
 }
 
-Cost cost(const Problem& problem, const Target& target, const Shape& shape, const expr::Bindings& bindings,
-          const Schedule& schedule) {
+namespace {
+
+/// The mask's density for each tile size that was asked for: sampling it costs more than the rest of the model.
+class Densities {
+ public:
+  Densities(const Problem& problem, const Shape& shape, const expr::Bindings& bindings)
+      : problem_(problem), shape_(shape), bindings_(bindings) {}
+
+  const MaskDensity& of(int tile_m, int tile_n) {
+    const auto [found, added] = known_.try_emplace({tile_m, tile_n});
+    if (added) found->second = mask_density(problem_, shape_, bindings_, tile_m, tile_n);
+    return found->second;
+  }
+
+ private:
+  const Problem& problem_;
+  const Shape& shape_;
+  const expr::Bindings& bindings_;
+  std::map<std::pair<int, int>, MaskDensity> known_;
+};
+
+Cost cost_of(const Problem& problem, const Target& target, const Shape& shape, Densities& densities,
+             const Schedule& schedule) {
   Cost cost;
   const auto parsed = parameters_from(schedule);
   if (!parsed.ok()) return cost;
@@ -159,7 +182,7 @@ Cost cost(const Problem& problem, const Target& target, const Shape& shape, cons
     cycles = streaming_cycles(problem, machine, p, keys);
     cycles.fixed = 400;
   } else {
-    const MaskDensity density = mask_density(problem, shape, bindings, p.lanes(), static_cast<int>(p.tile_n));
+    const MaskDensity& density = densities.of(p.lanes(), static_cast<int>(p.tile_n));
     const double tiles = std::max(1.0, std::ceil(keys / static_cast<double>(p.tile_n))) * density.computed;
     const double panels =
         std::min(static_cast<double>(p.tile_m / p.lanes()), std::ceil(static_cast<double>(shape.seqlen_q) / p.lanes()));
@@ -185,6 +208,22 @@ Cost cost(const Problem& problem, const Target& target, const Shape& shape, cons
     cost.total_us += combine / cores * to_us + 3.0;
   }
   return cost;
+}
+
+}  // namespace
+
+Cost cost(const Problem& problem, const Target& target, const Shape& shape, const expr::Bindings& bindings,
+          const Schedule& schedule) {
+  Densities densities(problem, shape, bindings);
+  return cost_of(problem, target, shape, densities, schedule);
+}
+
+std::vector<Cost> costs(const Problem& problem, const Target& target, const Shape& shape,
+                        const expr::Bindings& bindings, std::span<const Schedule> schedules) {
+  Densities densities(problem, shape, bindings);
+  std::vector<Cost> result;
+  for (const Schedule& schedule : schedules) result.push_back(cost_of(problem, target, shape, densities, schedule));
+  return result;
 }
 
 }  // namespace saccade::cpu_forward

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -50,6 +51,8 @@ Status check(const Problem& problem, const Target& target, const Parameters& par
 std::vector<Schedule> candidates(const Problem& problem, const Target& target, const Shape& shape);
 Cost cost(const Problem& problem, const Target& target, const Shape& shape, const expr::Bindings& bindings,
           const Schedule& schedule);
+std::vector<Cost> costs(const Problem& problem, const Target& target, const Shape& shape,
+                        const expr::Bindings& bindings, std::span<const Schedule> schedules);
 
 /// Work items of the main launch, and rows of O.
 std::int64_t work_items(const Problem& problem, const Shape& shape, const Parameters& parameters);
