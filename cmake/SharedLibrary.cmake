@@ -6,7 +6,10 @@ add_library(saccade SHARED ${SACCADE_API_SOURCES})
 add_library(saccade::saccade ALIAS saccade)
 target_include_directories(saccade PUBLIC $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
 target_link_libraries(saccade PRIVATE $<BUILD_INTERFACE:saccade_tuner> $<BUILD_INTERFACE:third_party_text>)
-target_link_options(saccade PRIVATE -Wl,--version-script=${CMAKE_SOURCE_DIR}/cmake/saccade.map -Wl,--no-undefined -Wl,--gc-sections)
+target_link_options(saccade PRIVATE -Wl,--version-script=${CMAKE_SOURCE_DIR}/cmake/saccade.map -Wl,--gc-sections)
+if(NOT "${CMAKE_CXX_FLAGS} ${CMAKE_CXX_FLAGS_RELWITHDEBINFO}" MATCHES "fsanitize")
+  target_link_options(saccade PRIVATE -Wl,--no-undefined)  # a sanitizer's symbols come from the executable
+endif()
 set_target_properties(saccade PROPERTIES
   VERSION ${PROJECT_VERSION} SOVERSION 0 LINK_DEPENDS ${CMAKE_SOURCE_DIR}/cmake/saccade.map
   LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib)

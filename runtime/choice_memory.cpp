@@ -32,6 +32,9 @@ void ChoiceMemory::remember(const PlanQuery& bucket, Choice choice) {
               std::move(choice)};
   for (const double scalar : bucket.options.bindings.scalars) entry.scalar_magnitudes.push_back(magnitude_of(scalar));
   const std::lock_guard lock(mutex_);
+  const auto [first, last] = entries_.equal_range(bucket.hash());
+  const auto known = std::find_if(first, last, [&](const auto& item) { return equals(item.second, bucket); });
+  if (known != last) entries_.erase(known);
   if (entries_.size() >= kMostChoices) entries_.clear();
   entries_.emplace(bucket.hash(), std::move(entry));
 }

@@ -1,5 +1,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sched.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -192,6 +195,42 @@ TEST_F(EnginePrepare, ThreadsThatPrepareAndRunDifferentPlansDoNotDisturbEachOthe
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(failures, 0);
   EXPECT_EQ(record().launches, kThreads * kRounds);
+}
+
+TEST_F(EnginePrepare, ProcessesStartingColdCompileAtMostTwice) {
+  constexpr int kProcesses = 16;
+  engine_.reset();
+  void* shared = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(shared, MAP_FAILED);
+  auto* arrived = new (shared) std::atomic<int>(0);
+  std::vector<pid_t> children;
+  for (int i = 0; i < kProcesses; ++i) {
+    const pid_t child = fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      record().before_compile = [&]() -> Status {
+        while (*arrived < kProcesses) sched_yield();  // until every process is on its way
+        return {};
+      };
+      engine_ = new_engine();
+      ++*arrived;
+      const bool ok = prepare().ok();
+      const int compiles = record().compiles;
+      engine_.reset();
+      _exit(ok ? compiles : 100);
+    }
+    children.push_back(child);
+  }
+  int compiles = 0;
+  for (const pid_t child : children) {
+    int status = 0;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    ASSERT_TRUE(WIFEXITED(status));
+    compiles += WEXITSTATUS(status);
+  }
+  EXPECT_GE(compiles, 1);
+  EXPECT_LE(compiles, 2);
+  munmap(shared, 4096);
 }
 
 TEST_F(EnginePrepare, FailureIsReportedWithItsReasonAndNotRemembered) {
