@@ -233,6 +233,9 @@ TEST(CacheFork, AChildMayCloseTheStoreItInherited) {
 }
 
 TEST(CacheFork, WhileOtherThreadsUseTheStore) {
+#if defined(__SANITIZE_ADDRESS__)
+  GTEST_SKIP() << "the sanitizer's own allocator may be locked in a child that is forked while other threads allocate";
+#endif
   const TemporaryDirectory packs(testing::fast_directory()), directory(testing::fast_directory());
   Store::open(options_in(packs.path()))->put_binary("in the pack", {"code", ""}, "");
   Options options = options_in(directory.path());
@@ -250,7 +253,7 @@ TEST(CacheFork, WhileOtherThreadsUseTheStore) {
         if (thread == 2) store->lock(key_of(number % 5), 0);
       }
     });
-  for (int round = 0; round < 30; ++round) {
+  for (int round = 0; round < 30 && !HasFailure(); ++round) {
     const pid_t child = start_child([&] {
       alarm(20);  // a mutex left locked would hang it
       CHILD_EXPECT(store->find_binary("in the pack").has_value());
@@ -261,7 +264,7 @@ TEST(CacheFork, WhileOtherThreadsUseTheStore) {
       return 0;
     });
     const auto result = wait_for_child(child);
-    ASSERT_EQ(result.exit_code, 0) << "round " << round << ", signal " << result.signal;
+    EXPECT_EQ(result.exit_code, 0) << "round " << round << ", signal " << result.signal;
   }
   stop = true;
   for (auto& thread : threads) thread.join();
