@@ -21,8 +21,7 @@ enum class Bind { select, disjunction, conjunction, equality, relational, sum, t
 /// C++ text of a tree's value at one element (`position` is "e") or of what does not vary over a tile ("t").
 class ElementEmitter {
  public:
-  ElementEmitter(std::string position, const Declarations& declarations, Uses& uses)
-      : position_(std::move(position)), declarations_(declarations), uses_(uses) {}
+  ElementEmitter(std::string position, Uses& uses) : position_(std::move(position)), uses_(uses) {}
 
   std::string emit(const Node& n, Bind least = Bind::select);
 
@@ -40,7 +39,6 @@ class ElementEmitter {
   std::string term(const Node& atom, std::int64_t coefficient, bool first, bool widen);
 
   std::string position_;
-  const Declarations& declarations_;
   Uses& uses_;
 };
 
@@ -55,7 +53,7 @@ struct FunctionText {
   std::vector<std::string> statements;
   Uses uses;
 };
-FunctionText emit_tile_class(const Node& mask, const Declarations& declarations);
-FunctionText emit_kv_range(const Node& mask, const Declarations& declarations);
+FunctionText emit_tile_class(const Node& mask);
+FunctionText emit_kv_range(const Node& mask);
 
 }  // namespace saccade::expr

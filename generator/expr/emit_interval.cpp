@@ -56,7 +56,7 @@ class TextDomain {
   using Real = std::string;
   using Truth = std::string;
 
-  explicit TextDomain(const Declarations& declarations) : point_("t", declarations, uses) {}
+  TextDomain() : point_("t", uses) {}
 
   bool has_data(const Node&) const { return true; }
   bool is_known(const Node&) const { return true; }
@@ -234,8 +234,8 @@ bool splits(const Node& mask) {
 
 }  // namespace
 
-FunctionText emit_tile_class(const Node& mask, const Declarations& declarations) {
-  TextDomain domain(declarations);
+FunctionText emit_tile_class(const Node& mask) {
+  TextDomain domain;
   Analysis<TextDomain> analysis(domain);
   FunctionText text;
   if (splits(mask)) {
@@ -254,8 +254,8 @@ FunctionText emit_tile_class(const Node& mask, const Declarations& declarations)
   return text;
 }
 
-FunctionText emit_kv_range(const Node& mask, const Declarations& declarations) {
-  TextDomain domain(declarations);
+FunctionText emit_kv_range(const Node& mask) {
+  TextDomain domain;
   Analysis<TextDomain> analysis(domain);
   FunctionText text;
   text.statements.push_back("return clamp_kv(" + analysis.keys(mask) + ", t.len_kv);");

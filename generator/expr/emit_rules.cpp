@@ -129,7 +129,7 @@ std::string function_text(const Function& f, const Uses& uses, const std::vector
 
 std::string element_function(Function f, const Node& root, const Declarations& declarations) {
   Uses uses;
-  ElementEmitter emitter("e", declarations, uses);
+  ElementEmitter emitter("e", uses);
   const std::string value = emitter.emit(root);
   return function_text(f, uses, scalar_locals(uses, declarations), {"return " + value + ";"});
 }
@@ -186,11 +186,11 @@ std::string emit_rules(const Program& mask, const Program& score, const Declarat
   text += element_function({"bool", "keep", "Element", "", mask.text()}, *mask.root(), declarations) + "\n";
   text += element_function({"float", "score", "Element", ", float score", score.text()}, *score.root(), declarations);
   text += "\n";
-  text += tile_function({"TileClass", "tile_class", "Tile", "", mask.text()},
-                        emit_tile_class(*mask.root(), declarations), declarations, "t.kv_first, t.kv_last");
+  text += tile_function({"TileClass", "tile_class", "Tile", "", mask.text()}, emit_tile_class(*mask.root()),
+                        declarations, "t.kv_first, t.kv_last");
   text += "\n";
-  text += tile_function({"KvRange", "kv_range", "Tile", "", mask.text()}, emit_kv_range(*mask.root(), declarations),
-                        declarations, "0, t.len_kv - 1");
+  text += tile_function({"KvRange", "kv_range", "Tile", "", mask.text()}, emit_kv_range(*mask.root()), declarations,
+                        "0, t.len_kv - 1");
   return text + "};\n";
 }
 

@@ -114,6 +114,25 @@ struct TableElement<element::e4m3> {
   }
 };
 
+/// A read of memory that nothing writes while the kernel runs. On CUDA the compiler may then keep or hoist the value
+/// across the barriers and asynchronous copies of the main loop.
+#ifdef SACCADE_CUDA
+template <class T>
+SACCADE_FN T read_only(const T* x) {
+  return __ldg(x);
+}
+SACCADE_FN element::f16 read_only(const element::f16* x) { return {__ldg(&x->bits)}; }
+SACCADE_FN element::bf16 read_only(const element::bf16* x) { return {__ldg(&x->bits)}; }
+SACCADE_FN element::e4m3 read_only(const element::e4m3* x) { return {__ldg(&x->bits)}; }
+SACCADE_FN element::e5m2 read_only(const element::e5m2* x) { return {__ldg(&x->bits)}; }
+SACCADE_FN element::boolean read_only(const element::boolean* x) { return {__ldg(&x->bits)}; }
+#else
+template <class T>
+SACCADE_FN T read_only(const T* x) {
+  return *x;
+}
+#endif
+
 SACCADE_FN bool inside(long long index, long long extent) {
   return static_cast<unsigned long long>(index) < static_cast<unsigned long long>(extent);
 }
@@ -131,7 +150,7 @@ SACCADE_FN typename TableElement<T>::Value table_load(const KernelParams& p, int
     offset += within ? index[i] * table.stride[i] : 0;
   }
   if (!within) return 0;
-  return TableElement<T>::value(static_cast<const T*>(table.data)[offset]);
+  return TableElement<T>::value(read_only(static_cast<const T*>(table.data) + offset));
 }
 
 template <class A, class B>
@@ -213,15 +232,15 @@ SACCADE_FN auto table_range_of(const TableArgument& table, const IntInterval* in
   if (!within || last < first) return interval_of(V(0), V(0), false);
   if (last - first >= kMaxTableRange) return any_element<T>();
   const T* data = static_cast<const T*>(table.data) + offset;
-  const V start = TableElement<T>::value(data[first * stride]);
+  const V start = TableElement<T>::value(read_only(data + first * stride));
   Extremes<V> seen{start, start};
 #ifdef SACCADE_CUDA
   for (long long i = first + static_cast<int>(threadIdx.x % 32); i <= last; i += 32) {
-    seen.add(TableElement<T>::value(data[i * stride]));
+    seen.add(TableElement<T>::value(read_only(data + i * stride)));
   }
   seen.reduce_over_warp();
 #else
-  for (long long i = first; i <= last; ++i) seen.add(TableElement<T>::value(data[i * stride]));
+  for (long long i = first; i <= last; ++i) seen.add(TableElement<T>::value(read_only(data + i * stride)));
 #endif
   if (index[dimension].lo < 0 || index[dimension].hi >= extent) seen.add(V(0));
   return interval_of(seen.lo, seen.hi, seen.nan);

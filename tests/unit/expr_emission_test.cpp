@@ -161,6 +161,41 @@ TEST_F(EmittedRules, ClassifyTilesLikeTheHost) {
   }
 }
 
+/// Integer scalars at the ends of their types.
+std::vector<double> extreme_scalars(Random& random, const expr::Declarations& declarations) {
+  std::vector<double> values;
+  for (const expr::ScalarDeclaration& s : declarations.scalars) {
+    const std::int64_t value = random.pick({std::int64_t{-2147483648LL}, std::int64_t{2147483647}, std::int64_t{-1},
+                                            std::int64_t{0}, std::int64_t{1} << 40, -(std::int64_t{1} << 53)});
+    const bool wide = s.type != expr::Type::i32;
+    values.push_back(static_cast<double>(wide ? value : wrap<int>(value)));
+  }
+  return values;
+}
+
+TEST_F(EmittedRules, AgreeWithTheHostWhereArithmeticWraps) {
+  Random random(seed_ + 4);
+  for (std::size_t i = 0; i < cases_.size(); ++i) {
+    const Case& c = cases_[i];
+    expr::Bindings bindings = c.random.bindings();
+    for (int sample = 0; sample < 100; ++sample) {
+      bindings.scalars = extreme_scalars(random, c.random.declarations);
+      const KernelParams params = params_of(c.random.declarations, bindings);
+      const Tile t = random_tile(random, c.sizes);
+      const Element e{t.b, t.h, t.q_first, t.kv_first, t.len_q, t.len_kv};
+      const expr::Point point{t.b, t.h, t.q_first, t.kv_first, t.len_q, t.len_kv};
+      ASSERT_EQ((*library_)[i].keep(params, e), evaluate(c.mask, c.random.declarations, bindings, point) != 0)
+          << describe(i);
+      ASSERT_EQ((*library_)[i].tile_class(params, t), classify(c.mask, c.random.declarations, bindings, range_of(t)))
+          << describe(i);
+      const KvRange kernel = (*library_)[i].kv_range(params, t);
+      const expr::KvRange host = kv_range(c.mask, c.random.declarations, bindings, range_of(t));
+      ASSERT_EQ(kernel.begin, host.begin) << describe(i);
+      ASSERT_EQ(kernel.end, host.end) << describe(i);
+    }
+  }
+}
+
 TEST_F(EmittedRules, NeverClassifyAgainstTheElements) {
   Random random(seed_ + 3);
   int decided = 0, narrowed = 0;
