@@ -49,8 +49,9 @@ TEST(CpuGrid, EveryProblemIsWithinTwiceTheErrorOfAPlainComputation) {
   }
   read_environment(options);
   const GridReport report = run_grid(*engine, make_grid(cpu_grid()), options);
-  std::printf("%s", summary(report, 0).c_str());
-  EXPECT_TRUE(report.failures.empty()) << "seed " << cpu_grid().seed << "\n" << summary(report);
+  std::printf("%s", summary(report).c_str());
+  EXPECT_GT(report.cases, 0);
+  EXPECT_EQ(report.failures.size(), 0U) << "each is printed above; rerun one with SACCADE_GRID_ONLY=index";
 }
 
 }  // namespace

@@ -1,7 +1,8 @@
 // The correctness grid on a CUDA device. Exit code 0: all right; 1: a failure; 77: no device, skipped; 2: bad
 // arguments.
 //   test_gpu_grid [--results FILE] [--subset sanitizer] [--threads N] [--kernels N] [--device N]
-// SACCADE_GRID_ONLY=index runs one case; SACCADE_GRID_SCHEDULES=k also runs k random legal schedules for each.
+// SACCADE_GRID_ONLY=index runs one case; SACCADE_GRID_SCHEDULES=k also runs k random legal schedules for each;
+// SACCADE_GRID_EVERY=n takes every n-th problem.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstdio>
 #include <cstdlib>
 #include <mutex>
 #include <thread>
@@ -67,7 +68,8 @@ class GridRun {
 
  private:
   void work() {
-    for (std::size_t r = next_++; r < ranges_.size(); r = next_++) {
+    const std::size_t step = static_cast<std::size_t>(std::max(1, options_.every));
+    for (std::size_t r = step * next_++; r < ranges_.size(); r = step * next_++) {
       for (std::size_t i = ranges_[r].first; i < ranges_[r].second; ++i) {
         if (options_.only < 0 || options_.only == cases_[i].index) run_case(cases_[i], report_.rows[r]);
       }
@@ -107,9 +109,10 @@ class GridRun {
     if (verdict.pass()) return;
     ++row.failed;
     const std::string ran = schedule ? to_json(*schedule) : to_json(verdict.report.schedule);
-    report_.failures.push_back(fmt::format("case {} (SACCADE_GRID_ONLY={}): {}: {} | schedule {} | seed {} | {}",
-                                           item.index, item.index, item.label(), verdict.message(), ran, item.seed,
-                                           describe(call)));
+    report_.failures.push_back(fmt::format("case {}: {}: {} | schedule {} | seed {} | {}", item.index, item.label(),
+                                           verdict.message(), ran, item.seed, describe(call)));
+    std::printf("%s\n", report_.failures.back().c_str());
+    std::fflush(stdout);
   }
 
   static void note_schedule(GridRow& row, const Verdict& verdict) {
@@ -143,13 +146,14 @@ class GridRun {
 void read_environment(GridRunOptions& options) {
   options.only = environment_number("SACCADE_GRID_ONLY", options.only);
   options.schedules = environment_number("SACCADE_GRID_SCHEDULES", options.schedules);
+  options.every = environment_number("SACCADE_GRID_EVERY", options.every);
 }
 
 GridReport run_grid(Engine& engine, const std::vector<GridCase>& cases, const GridRunOptions& options) {
   return GridRun(engine, cases, options).run();
 }
 
-std::string summary(const GridReport& report, std::size_t most_failures) {
+std::string summary(const GridReport& report) {
   double worst_o = 0, worst_lse = 0;
   std::size_t schedules = 0;
   for (const GridRow& row : report.rows) {
@@ -157,15 +161,11 @@ std::string summary(const GridReport& report, std::size_t most_failures) {
     worst_lse = std::max(worst_lse, row.worst_lse);
     schedules += row.schedules.size();
   }
-  std::string text = fmt::format(
-      "{} cases of {} problems in {:.0f} s: {} runs of {} kernels, {} refused, {} failed; worst error / bound: o "
-      "{:.3f}, lse {:.3f}\n",
+  return fmt::format(
+      "{} cases of {} problems in {:.0f} s: {} runs of {} kernels, {} refused, {} failed; "
+      "worst error / bound: o {:.3f}, lse {:.3f}\n",
       report.cases, report.rows.size(), report.seconds, report.runs, schedules, report.refused, report.failures.size(),
       worst_o, worst_lse);
-  for (std::size_t i = 0; i < std::min(most_failures, report.failures.size()); ++i) text += report.failures[i] + "\n";
-  if (report.failures.size() > most_failures)
-    text += fmt::format("and {} more\n", report.failures.size() - most_failures);
-  return text;
 }
 
 }  // namespace saccade::test_support

@@ -17,8 +17,9 @@ struct GridRunOptions {
   int threads = 2;
   int only = -1;      ///< run this case alone
   int schedules = 0;  ///< besides the default, so many random legal candidates for each case
+  int every = 1;      ///< run every so-manieth problem: a sample, for slow builds
 };
-/// SACCADE_GRID_ONLY=index and SACCADE_GRID_SCHEDULES=count.
+/// SACCADE_GRID_ONLY=index, SACCADE_GRID_SCHEDULES=count and SACCADE_GRID_EVERY=n.
 void read_environment(GridRunOptions& options);
 
 /// What was seen of one distinct problem.
@@ -37,9 +38,10 @@ struct GridReport {
   double seconds = 0;
 };
 
+/// Prints each failure as it comes, for a run takes minutes.
 GridReport run_grid(Engine& engine, const std::vector<GridCase>& cases, const GridRunOptions& options);
 
-/// Lines for people: counts, the worst ratios, the first failures.
-std::string summary(const GridReport& report, std::size_t most_failures = 20);
+/// One line for people: counts and the worst ratios.
+std::string summary(const GridReport& report);
 
 }  // namespace saccade::test_support
