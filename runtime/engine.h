@@ -109,6 +109,7 @@ struct TuneRequest {
   const Family* family;
   std::shared_ptr<const Device> device;
   TuningPolicy policy;
+  bool use_cache = true;  ///< false: neither read nor write binaries, tuned rows or rejected candidates
 };
 struct TuneOutcome {
   Schedule schedule;

@@ -177,6 +177,7 @@ bool WorkerProcess::reap(double timeout_ms) {
                                     : waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG);
     if (result == 0 && info.si_pid != 0) {
       end_ = describe(info);
+      killed_from_outside_ = info.si_code != CLD_EXITED && info.si_status == SIGKILL && !killed_;
       reaped_ = true;
       return true;
     }

@@ -53,6 +53,8 @@ class WorkerProcess {
   LineReader::Event receive(double timeout_ms, std::string& line) { return reader_->next(timeout_ms, line); }
   /// SIGKILL, then reaps. What ended the process, in words: "killed by signal 11 (Segmentation fault)", "exit code 3".
   std::string kill_and_describe();
+  /// SIGKILL that was not ours: the kernel was out of memory, or a person was out of patience.
+  bool was_killed_from_outside() const { return killed_from_outside_; }
   int arena() const { return arena_; }
   pid_t pid() const { return pid_; }
 
@@ -67,6 +69,7 @@ class WorkerProcess {
   int arena_ = -1;
   bool reaped_ = true;  ///< until a child exists
   bool killed_ = false;
+  bool killed_from_outside_ = false;
   std::string end_;  ///< how it ended, once reaped
   std::unique_ptr<LineReader> reader_;
 };

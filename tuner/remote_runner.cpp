@@ -201,11 +201,27 @@ RemoteRunner::Exchange RemoteRunner::await(double predicted_us, double patience_
 
 void RemoteRunner::lose_worker(Exchange& exchange) {
   const std::string end = process_->kill_and_describe();
+  if (exchange.end == Exchange::End::died && process_->was_killed_from_outside()) {
+    exchange.end = Exchange::End::killed_from_outside;
+    exchange.reason = "SIGKILL from outside (is memory short?)";
+  }
   process_.reset();
   if (exchange.end == Exchange::End::died) {
     exchange.reason += exchange.reason.empty() ? "the worker " + end : fmt::format("; the worker {}", end);
   }
   if (exchange.id >= 0) exchange.reason += fmt::format(", in phase {}", protocol::name_of(exchange.phase));
+}
+
+Fault RemoteRunner::fault_of(Exchange::End end) {
+  switch (end) {
+    case Exchange::End::answered: return Fault::none;
+    case Exchange::End::died: return Fault::crashed;
+    case Exchange::End::killed_from_outside:
+      return Fault::refused;  // not the candidate's doing, as far as one can tell
+    case Exchange::End::hung: return Fault::hung;
+    case Exchange::End::interrupted: return Fault::interrupted;
+  }
+  return Fault::crashed;
 }
 
 AddOutcome RemoteRunner::add_once(int id, const Live& candidate, bool trusted, const Limits& limits,
@@ -221,12 +237,7 @@ AddOutcome RemoteRunner::add_once(int id, const Live& candidate, bool trusted, c
                                      return std::holds_alternative<protocol::Added>(reply) || !error.ok();
                                    });
   worker_lost = process_ == nullptr;
-  switch (result.end) {
-    case Exchange::End::answered: break;
-    case Exchange::End::died: return outcome_of(Fault::crashed, result.reason);
-    case Exchange::End::hung: return outcome_of(Fault::hung, result.reason);
-    case Exchange::End::interrupted: return outcome_of(Fault::interrupted, result.reason);
-  }
+  if (result.end != Exchange::End::answered) return outcome_of(fault_of(result.end), result.reason);
   if (!error.ok()) return outcome_of(Fault::refused, error.message());
   if (outcome.fault == Fault::crashed) {
     // A device error is sticky: every later candidate of this worker would fail for it.
@@ -272,12 +283,11 @@ std::optional<Failure> RemoteRunner::time_once(int id, const Limits& limits, Rou
                                        error = refused->status;
                                      return std::holds_alternative<protocol::Done>(reply) || !error.ok();
                                    });
-  switch (result.end) {
-    case Exchange::End::answered: break;
-    case Exchange::End::died: return Failure{id, Fault::crashed, result.reason};
-    case Exchange::End::hung: return Failure{id, Fault::hung, result.reason};
-    case Exchange::End::interrupted: outcome.interrupted = true; return std::nullopt;
+  if (result.end == Exchange::End::interrupted) {
+    outcome.interrupted = true;
+    return std::nullopt;
   }
+  if (result.end != Exchange::End::answered) return Failure{id, fault_of(result.end), result.reason};
   if (!error.ok()) return Failure{id, Fault::refused, error.message()};
   if (failure.has_value() && failure->fault == Fault::crashed) {
     process_->kill_and_describe();

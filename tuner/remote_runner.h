@@ -52,11 +52,12 @@ class RemoteRunner : public Runner {
   };
   /// How an exchange with the worker ended.
   struct Exchange {
-    enum class End { answered, died, hung, interrupted } end = End::answered;
+    enum class End { answered, died, killed_from_outside, hung, interrupted } end = End::answered;
     std::string reason;
     int id = -1;  ///< of the phase that was under way, -1: none
     protocol::Phase phase = protocol::Phase::compile;
   };
+  static Fault fault_of(Exchange::End end);
   using Listener = std::function<bool(const protocol::Reply&)>;  ///< true: this was the answer
 
   explicit RemoteRunner(WorkerSettings settings) : settings_(std::move(settings)) {}

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <limits>
 #include <memory>
+#include <optional>
 
 #include "base/log.h"
 #include "tuner/local_runner.h"
@@ -56,7 +57,8 @@ Expected<OpenedRunner> open_worker(Engine& engine, const TuneRequest& request, c
   settings.open.arch = settings.open.is_cuda ? "" : target.arch;
   settings.open.tuning_identity = tuning_identity(target);
   const std::string database = engine.store().user_path();
-  if (!database.empty()) settings.open.cache_directory = std::filesystem::path(database).parent_path().string();
+  if (!database.empty() && request.use_cache)
+    settings.open.cache_directory = std::filesystem::path(database).parent_path().string();
   settings.max_restarts = static_cast<int>(std::max<std::size_t>(candidates, 8));
   SACCADE_ASSIGN(std::unique_ptr<RemoteRunner> remote, RemoteRunner::open(std::move(settings), limits));
   OpenedRunner opened;
@@ -76,6 +78,7 @@ SessionCallbacks callbacks_of(Engine& engine, const TuneRequest& request, const 
   callbacks.resources = [&](const Schedule& schedule) { return family.resources(problem, target, schedule); };
   callbacks.reject = [&](const Schedule& schedule, const std::string& reason) {
     log::info(log::Topic::tune, fmt::format("rejected {}: {}", saccade::to_json(schedule), reason));
+    if (!request.use_cache) return;
     store.put_rejected(rejected_key(family, problem, target, schedule), {reason},
                        fmt::format("{} {}", saccade::to_json(schedule), saccade::to_json(problem)));
   };
@@ -85,7 +88,9 @@ SessionCallbacks callbacks_of(Engine& engine, const TuneRequest& request, const 
     const std::optional<cache::Tuned> row = store.find_tuned(measurement_key(row_key, schedule));
     return row ? remembered_from_json(row->provenance, standard) : std::nullopt;
   };
-  callbacks.record = [&store, row_key](const Schedule& schedule, const Schedule& standard, const Remembered& measured) {
+  callbacks.record = [&store, &request, row_key](const Schedule& schedule, const Schedule& standard,
+                                                 const Remembered& measured) {
+    if (!request.use_cache) return;
     const std::string text = saccade::to_json(schedule);
     store.put_tuned(measurement_key(row_key, schedule), {text, to_json(measured, standard)}, "measurement " + text);
   };
@@ -103,6 +108,7 @@ CandidatePlan plan_for(Engine& engine, const TuneRequest& request, const PolicyR
     return !request.family->legal(*request.problem, target, *request.shape, entry.schedule).ok();
   });
   return plan_candidates(ranked, rules.selection, [&](const Schedule& schedule) -> std::optional<std::string> {
+    if (!request.use_cache) return std::nullopt;
     const auto row = engine.store().find_rejected(rejected_key(*request.family, *request.problem, target, schedule));
     if (!row) return std::nullopt;
     return row->reason;
@@ -163,9 +169,39 @@ void remember(Engine& engine, const TuneRequest& request, const TuneReport& repo
 }  // namespace saccade::tuner
 
 namespace saccade {
+namespace {
+
+/// What another process found while this one waited for its turn.
+std::optional<TuneOutcome> found_meanwhile(cache::Store& store, const TuneRequest& request, const std::string& key) {
+  const std::optional<cache::Tuned> row = store.find_tuned(key);
+  if (!row) return std::nullopt;
+  const Expected<Schedule> schedule = schedule_from_json(row->schedule);
+  const bool usable = schedule.ok() &&
+                      request.family->legal(*request.problem, request.device->target(), *request.shape, *schedule).ok();
+  if (!usable) return std::nullopt;
+  return TuneOutcome{*schedule, row->provenance};
+}
+
+}  // namespace
 
 Expected<TuneOutcome> tune_schedule(Engine& engine, const TuneRequest& request) {
+  if (!request.use_cache) {
+    SACCADE_ASSIGN(tuner::TuneReport report, tuner::tune(engine, request, {}));
+    return std::move(report.outcome);
+  }
+  // Two that time on one device at once measure each other. Best effort: after the wait, tune all the same.
+  constexpr double kMostPatienceMs = 15'000;
+  const Target& target = request.device->target();
+  const std::string turn = cache::KeyBuilder()
+                               .add("tuning on", tuning_identity(target))
+                               .add("ordinal", std::int64_t{request.device->ordinal()})
+                               .bytes();
+  const double patience_ms = std::min(tuner::rules_of(request.policy).budget_ms, kMostPatienceMs);
+  const std::unique_ptr<cache::CompileLock> lock = engine.store().lock(turn, static_cast<int>(patience_ms));
+  const std::string key = tuned_key(*request.family, *request.problem, *request.shape, target);
+  if (std::optional<TuneOutcome> outcome = found_meanwhile(engine.store(), request, key)) return *std::move(outcome);
   SACCADE_ASSIGN(tuner::TuneReport report, tuner::tune(engine, request, {}));
+  tuner::remember(engine, request, report);  // while the turn is ours, so that the next in line finds it
   return std::move(report.outcome);
 }
 

@@ -145,6 +145,45 @@ TEST_F(TunerFaults, CrashIsRejectedAndTheWorkerReplaced) { expect_rejected("cras
 TEST_F(TunerFaults, CrashWhileTimedIsRejectedAndTheSurvivorsComeBack) { expect_rejected("late_crash", Fault::crashed); }
 TEST_F(TunerFaults, HangIsKilledByTheWatchdog) { expect_rejected("hang", Fault::hung); }
 
+TEST_F(TunerFaults, AWorkerKilledFromOutsideIsNotHeldAgainstTheCandidate) {
+  inject("killed", ranked_[1].schedule);
+  const Expected<TuneReport> report = tune();
+  ASSERT_TRUE(report.ok()) << report.status().message();
+  EXPECT_EQ(line_of(*report, ranked_[1].schedule)->fault, Fault::refused);
+  EXPECT_FALSE(rejection_of(ranked_[1].schedule).has_value());
+}
+
+TEST_F(TunerFaults, WithoutTheCacheNothingIsRemembered) {
+  inject("crash", ranked_[1].schedule);
+  TuneRequest without = request();
+  without.use_cache = false;
+  TuneOptions options;
+  options.budget_ms = 120'000;
+  const Expected<TuneReport> report = tuner::tune(*engine_, without, options);
+  ASSERT_TRUE(report.ok()) << report.status().message();
+  EXPECT_EQ(line_of(*report, ranked_[1].schedule)->fault, Fault::crashed);
+  engine_->store().flush();
+  EXPECT_TRUE(engine_->store().list().empty());
+}
+
+TEST_F(TunerFaults, PreparingWithQuickTuningLeavesARowForTheNextEngine) {
+  setenv("SACCADE_WORKER", WORKER, 1);
+  PrepareOptions prepare;
+  prepare.tuning = TuningPolicy::quick;
+  const auto first = engine_->prepare(device_, problem_, shape_, prepare);
+  ASSERT_TRUE(first.ok()) << first.status().message();
+  EXPECT_EQ((*first)->report().schedule_source, "tuned (just now)");
+  engine_->store().flush();
+  EngineOptions options;
+  options.cache.directory = directory_;
+  const Expected<std::shared_ptr<Engine>> next = Engine::create(options);
+  ASSERT_TRUE(next.ok());
+  const auto second = (*next)->prepare(device_, problem_, shape_, prepare);
+  ASSERT_TRUE(second.ok()) << second.status().message();
+  EXPECT_EQ((*second)->report().schedule_source, "tuned (user cache)");
+  EXPECT_EQ((*second)->report().schedule, (*first)->report().schedule);
+}
+
 TEST_F(TunerFaults, CrashOfTheDefaultPromotesTheNext) {
   inject("crash", ranked_[0].schedule);
   const Expected<TuneReport> report = tune();
@@ -221,6 +260,38 @@ TEST_F(TunerFaults, InProcessTuningGivesAResultWithoutAWorker) {
   const Expected<TuneReport> report = tune(options);
   ASSERT_TRUE(report.ok()) << report.status().message();
   EXPECT_GE(report->rounds, 3);
+}
+
+/// A device whose default stream is being captured.
+class CapturingDevice : public Device {
+ public:
+  explicit CapturingDevice(const Target& target) { target_ = target; }
+  Expected<bool> is_capturing(Stream) const override { return true; }
+  Expected<std::shared_ptr<const Kernel>> load(const std::string&, const std::vector<Launch>&) const override {
+    return touched();
+  }
+  Expected<void*> allocate(std::size_t) const override { return touched(); }
+  void release(void*) const override { ADD_FAILURE() << "memory given back during a capture"; }
+  Status copy_to_device(void*, const void*, std::size_t) const override { return touched(); }
+  Status copy_to_host(void*, const void*, std::size_t) const override { return touched(); }
+  Status fill(void*, unsigned char, std::size_t) const override { return touched(); }
+  Status synchronize() const override { return touched(); }
+  Expected<std::unique_ptr<Timer>> timer() const override { return touched(); }
+
+ private:
+  static Status touched() {
+    ADD_FAILURE() << "the device was used during a capture";
+    return Status::internal("used during a capture");
+  }
+};
+
+TEST_F(TunerFaults, NothingIsMeasuredWhileAStreamOfTheProcessIsCaptured) {
+  device_ = std::make_shared<CapturingDevice>(device_->target());
+  TuneOptions options;
+  options.isolation = TuneOptions::Isolation::in_process;
+  const Expected<TuneReport> report = tune(options);
+  ASSERT_FALSE(report.ok());
+  EXPECT_NE(report.status().message().find("captured"), std::string::npos) << report.status().message();
 }
 
 TEST_F(TunerFaults, TablesReachTheWorker) {

@@ -1,5 +1,5 @@
 // A worker whose candidates misbehave on demand, built for the tests only. The environment says how and which:
-//   SACCADE_TEST_FAULT=crash|hang|wrong|compile|late_crash|late_hang   the fault
+//   SACCADE_TEST_FAULT=crash|hang|wrong|compile|killed|late_crash|late_hang   the fault
 //   SACCADE_TEST_FAULT_MATCH="\"tile_m\":64"                            candidates whose JSON holds this text
 // The `late` ones pass the gate and misbehave while they are timed.
 #include <unistd.h>
@@ -35,6 +35,7 @@ class Faults : public saccade::tuner::RunHooks {
     // Two runs in the gate and one to warm up come before the first that is timed.
     const bool is_timed = ++runs_[schedule] > 4;
     if (fault_ == "crash" || (fault_ == "late_crash" && is_timed)) std::raise(SIGSEGV);
+    if (fault_ == "killed") std::raise(SIGKILL);
     if (fault_ == "hang" || (fault_ == "late_hang" && is_timed)) hang();
   }
   void after_gate_run(const Schedule& schedule, std::vector<double>& o) override {
