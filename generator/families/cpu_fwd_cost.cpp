@@ -92,7 +92,7 @@ void add_splits(std::vector<Schedule>& schedules, const Problem& problem, const 
 void add_streaming(std::vector<Schedule>& schedules, const Problem& problem, const Target& target, const Shape& shape) {
   const std::int64_t rows = shape.heads_kv > 0 ? shape.heads_q / shape.heads_kv * shape.seqlen_q : 0;
   if (rows < 1 || rows > 32) return;
-  for (const std::int64_t tile_n : {64, 128, 256}) {
+  for (const std::int64_t tile_n : {128, 256, 64}) {
     for (const std::int64_t blocks : {1, 2, 4}) {
       Parameters p;
       p.streaming = 1;

@@ -149,8 +149,9 @@ class Forward {
     }
   }
 
-  /// The score rule, then the mask. Lanes beyond the last query get some value that is never stored.
-  SACCADE_INLINE void apply_rules(int panel, bool mixed) {
+  /// The score rule, then the mask. Lanes beyond the last query get some value that is never stored. `__restrict`: writing S
+  /// changes no table, so that what a rule reads of a table for all elements alike is read once.
+  SACCADE_INLINE void apply_rules(int panel, bool mixed) __restrict {
     const int q_first = q_first_ + panel * L::kLanes;
     if constexpr (Rules::has_score) {
       for (int n = 0; n < keys_; ++n) {

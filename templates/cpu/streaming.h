@@ -193,7 +193,7 @@ class Streaming {
   }
 
   /// The score rule, then the mask. Gives false when the row keeps nothing of the tile.
-  SACCADE_INLINE bool apply_rules(int r) {
+  SACCADE_INLINE bool apply_rules(int r) __restrict {
     const Row& row = row_[r];
     const auto element = [&](int n) {
       return Element{row.sequence.b, row.sequence.h, row.q_idx, kv_first_ + n, row.sequence.len_q, row.sequence.len_kv};
