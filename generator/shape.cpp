@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include "generator/expr/node.h"
+
 namespace saccade {
 namespace {
 
@@ -121,8 +123,11 @@ MaskDensity mask_density(const Problem& problem, const Shape& shape, const expr:
                         std::max(tile_m, 1),
                         std::max(tile_n, 1)};
   PairCounts counts;
-  for (const std::int64_t b : spread(shape.batch, 2))
-    for (const std::int64_t h : spread(shape.heads_q, 2)) sampler.add_head(counts, b, h);
+  // Most masks are the same for every head; tables are often indexed by them.
+  const expr::Node& root = *problem.mask.root();
+  const std::int64_t samples = root.uses_head ? 2 : 1;
+  for (const std::int64_t b : spread(shape.batch, samples))
+    for (const std::int64_t h : spread(shape.heads_q, samples)) sampler.add_head(counts, b, h);
   if (counts.total == 0) return {0, 0};
   return {std::min(counts.computed / counts.total, 1.0), std::min(counts.mixed / counts.total, 1.0)};
 }

@@ -10,13 +10,6 @@
 
 namespace saccade::expr {
 
-/// Whether an integer sum stays within 64 bits whatever its terms, so that plain arithmetic is exact.
-bool is_plain_sum(const Node& linear);
-/// Whether a plain sum also stays within the type of `linear`.
-inline bool never_wraps(const Node& linear) {
-  return fits(exact_range(linear.args, linear.coefficients, linear.integer), linear.type);
-}
-
 template <class Domain>
 class Analysis {
  public:
@@ -117,13 +110,13 @@ class Analysis {
 
   /// A sum before it wraps. What varies comes first, so that the text's operators are those of intervals.
   Int raw_sum(const Node& linear) {
-    std::vector<std::pair<Int, std::int64_t>> terms;
-    std::vector<std::pair<Int, std::int64_t>> points;
-    for (std::size_t i = 0; i < linear.args.size(); ++i) {
-      const Node& a = *linear.args[i];
-      (is_point(a) ? points : terms).emplace_back(integer(a), linear.coefficients[i]);
-    }
-    return d_.sum(is_plain_sum(linear), terms, points, linear.integer);
+    auto sum = d_.new_sum(linear);
+    for (const bool point : {false, true})
+      for (std::size_t i = 0; i < linear.args.size(); ++i) {
+        const Node& a = *linear.args[i];
+        if (is_point(a) == point) sum.add(integer(a), linear.coefficients[i], point);
+      }
+    return sum.total();
   }
 
   Int product(const Node& n) {
@@ -193,7 +186,7 @@ class Analysis {
     Int rest = others.args.empty() ? target : d_.solve_sum(target, raw_sum(others));
     if (scaled) rest = d_.solve_product(rest, d_.point_integer(*build::integer(n.coefficients[chosen])));
     const Int solved = solve(*n.args[chosen], rest);
-    if (is_plain_sum(n) && never_wraps(n)) return solved;
+    if (n.never_wraps) return solved;
     return d_.unless_wrapped(n.type, raw_sum(n), solved);
   }
 

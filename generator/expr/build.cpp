@@ -23,6 +23,16 @@ IntInterval linear_range(const Node& n) {
   return {static_cast<long long>(exact.lo), static_cast<long long>(exact.hi)};
 }
 
+bool is_plain_sum(const Node& n) {
+  Int128 most = n.integer < 0 ? -Int128{n.integer} : Int128{n.integer};
+  for (std::size_t i = 0; i < n.args.size(); ++i) {
+    if (n.args[i]->type != Type::i32) return false;
+    const Int128 c = n.coefficients[i];
+    most += (c < 0 ? -c : c) << 31;
+  }
+  return most < Int128{1} << 62;
+}
+
 IntInterval product_range(const Node& n) {
   IntInterval range = n.args[0]->range;
   for (std::size_t i = 1; i < n.args.size(); ++i) {
@@ -75,13 +85,19 @@ NodePtr make(Node n) {
   n.uses_q = n.op == Op::q_idx;
   n.uses_kv = n.op == Op::kv_idx;
   n.uses_table = n.op == Op::table;
+  n.uses_head = n.op == Op::h || n.op == Op::b;
   for (const NodePtr& a : n.args) {
     n.uses_q |= a->uses_q;
     n.uses_kv |= a->uses_kv;
     n.uses_table |= a->uses_table;
+    n.uses_head |= a->uses_head;
     n.depth = std::max(n.depth, a->depth + 1);
   }
   if (is_integer(n.type)) n.range = range_of(n);
+  if (n.op == Op::linear) {
+    n.plain_sum = is_plain_sum(n);
+    n.never_wraps = n.plain_sum && fits(exact_range(n.args, n.coefficients, n.integer), n.type);
+  }
   return std::make_shared<const Node>(std::move(n));
 }
 

@@ -97,14 +97,15 @@ class HostDomain {
     });
   }
 
-  using Terms = std::vector<std::pair<Int, std::int64_t>>;
-  Int sum(bool plain, const Terms& terms, const Terms& points, std::int64_t constant) const {
-    Int total = constant;
-    for (const Terms* list : {&terms, &points})
-      for (const auto& [value, coefficient] : *list)
-        total = plain ? total + coefficient * value : wrap_sum(total, wrap_multiply(Int(coefficient), value));
-    return total;
-  }
+  struct Sum {
+    Int so_far;
+    bool plain;
+    void add(Int value, std::int64_t coefficient, bool) {
+      so_far = plain ? so_far + coefficient * value : wrap_sum(so_far, wrap_multiply(Int(coefficient), value));
+    }
+    Int total() const { return so_far; }
+  };
+  Sum new_sum(const Node& linear) const { return {linear.integer, linear.plain_sum}; }
   Int wrapped(const Node& linear, Int raw) const { return linear.type == Type::i32 ? wrap<int>(raw) : raw; }
   Int product(Type type, const std::vector<Int>& factors) const {
     Int total = factors[0];
@@ -234,16 +235,6 @@ Point point_of(const TileRange& tile) {
 }
 
 }  // namespace
-
-bool is_plain_sum(const Node& linear) {
-  Int128 most = linear.integer < 0 ? -Int128{linear.integer} : Int128{linear.integer};
-  for (std::size_t i = 0; i < linear.args.size(); ++i) {
-    if (linear.args[i]->type != Type::i32) return false;
-    const Int128 c = linear.coefficients[i];
-    most += (c < 0 ? -c : c) << 31;
-  }
-  return most < Int128{1} << 62;
-}
 
 TileClass classify(const Program& mask, const Declarations&, const Bindings& bindings, const TileRange& tile) {
   HostDomain domain(bindings, point_of(tile), {tile.q_first, tile.q_last}, {tile.kv_first, tile.kv_last});

@@ -1,7 +1,6 @@
 // C++ text of a program at one element.
 #include <fmt/format.h>
 
-#include "generator/expr/analysis.h"
 #include "generator/expr/emit.h"
 
 namespace saccade::expr {
@@ -120,7 +119,7 @@ ElementEmitter::Text ElementEmitter::linear(const Node& n) {
     order.insert(order.begin(), i);
     break;
   }
-  if (!is_plain_sum(n)) {
+  if (!n.plain_sum) {
     std::string text = "wrap_sum(";
     for (const std::size_t i : order) {
       const std::string value = emit(*n.args[i]);

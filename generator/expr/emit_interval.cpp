@@ -92,12 +92,21 @@ class TextDomain {
                 arguments);
   }
 
-  using Terms = std::vector<std::pair<std::string, std::int64_t>>;
-  std::string sum(bool plain, const Terms& terms, const Terms& points, std::int64_t constant) const {
-    return plain ? plain_sum(terms, points, constant) : checked_sum(terms, points, constant);
-  }
+  struct Sum {
+    using Terms = std::vector<std::pair<std::string, std::int64_t>>;
+    Terms terms, points;
+    std::int64_t constant;
+    bool plain;
+    void add(const std::string& value, std::int64_t coefficient, bool point) {
+      (point ? points : terms).emplace_back(value, coefficient);
+    }
+    std::string total() const {
+      return plain ? plain_sum(terms, points, constant) : checked_sum(terms, points, constant);
+    }
+  };
+  Sum new_sum(const Node& linear) const { return {{}, {}, linear.integer, linear.plain_sum}; }
   std::string wrapped(const Node& linear, const std::string& raw) const {
-    const bool exact = linear.type == Type::i64 || (is_plain_sum(linear) && never_wraps(linear));
+    const bool exact = linear.type == Type::i64 || linear.never_wraps;
     return exact ? raw : "wrap<int>(" + raw + ")";
   }
   std::string product(Type type, const std::vector<std::string>& factors) const {
@@ -188,7 +197,7 @@ class TextDomain {
   }
 
   /// Operators of intervals; points convert as they are added. The sum starts with an interval if there is one.
-  static std::string plain_sum(const Terms& terms, const Terms& points, std::int64_t constant) {
+  static std::string plain_sum(const Sum::Terms& terms, const Sum::Terms& points, std::int64_t constant) {
     std::string text;
     const auto append = [&](const std::string& value, std::int64_t c, bool point) {
       const bool lowest = c == IntegerLimits<int>::lowest || c == kUnboundedBelow;
@@ -214,9 +223,9 @@ class TextDomain {
     return value.find(' ') == std::string::npos ? value : "(" + value + ")";
   }
 
-  static std::string checked_sum(const Terms& terms, const Terms& points, std::int64_t constant) {
+  static std::string checked_sum(const Sum::Terms& terms, const Sum::Terms& points, std::int64_t constant) {
     std::vector<std::string> arguments;
-    for (const Terms* list : {&terms, &points})
+    for (const Sum::Terms* list : {&terms, &points})
       for (const auto& [value, c] : *list)
         arguments.push_back(c == 1 ? value : call("wrap_multiply", {integer_text(c), value}));
     if (constant != 0 || arguments.empty()) arguments.push_back(integer_text(constant));

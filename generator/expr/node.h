@@ -79,7 +79,9 @@ struct Node {
   // Derived from the above when the node is made.
   IntInterval range{0};  ///< every value that an integer can take, whatever the arguments
   int depth = 1;
-  bool uses_q = false, uses_kv = false, uses_table = false;
+  bool uses_q = false, uses_kv = false, uses_table = false, uses_head = false;  ///< uses_head: b or h
+  bool plain_sum = false;    ///< a linear that stays within 64 bits whatever its terms: plain arithmetic is exact
+  bool never_wraps = false;  ///< a plain linear that also stays within its type
 
   bool ranged() const { return uses_q || uses_kv; }
 };

@@ -6,9 +6,11 @@
 //   compare := sum (('=='|'!='|'<'|'<='|'>'|'>=') sum)?              (a < b < c is an error that says so)
 //   sum     := term (('+'|'-') term)*   term := unary (('*'|'/'|'//'|'%') unary)*   unary := '-' unary | primary
 //   primary := number | 'true' | 'false' | name | name '[' expr (',' expr){0,3} ']' | name '(' args ')' | '(' expr ')'
-// Types: bool, i32, i64, f32. Integers widen to i64 when an i64/u32 table or scalar takes part, to f32 when a float does.
+// Types: bool, i32, i64, f32. Integers widen to i64 when an i64/u32 table or scalar takes part, to f32 when a float
+// does.
 // '/' is float division; '//' and '%' are floor division and floor modulo (Python's), and give 0 when the divisor is 0.
 // Functions: min max abs select(c,a,b) floor exp exp2 log log2 sqrt tanh float int.
+// Integers wrap at their width, except that comparisons may move terms from one side to the other as if they did not.
 // A table read outside its extents gives 0. `score` is only known in score programs. f64 tables are read as f32.
 #pragma once
 
@@ -56,7 +58,8 @@ using NodePtr = std::shared_ptr<const Node>;
 
 enum class Kind : std::uint8_t { mask, score };
 
-/// An immutable, type-checked program in canonical form. Two programs that simplify alike compare equal and print alike.
+/// An immutable, type-checked program in canonical form. Two programs that simplify alike compare equal and print
+/// alike.
 class Program {
  public:
   /// The identity: `true` for a mask, `score` for a score program.
@@ -98,7 +101,8 @@ struct Point {
   std::int64_t b = 0, h = 0, q_idx = 0, kv_idx = 0, len_q = 0, len_kv = 0;
 };
 
-/// Float64 evaluation at one element. A mask gives 0 or 1.
+/// Float64 evaluation of a score at one element. A mask gives 0 or 1; its floats are rounded to f32 after each
+/// operation, as kernels do, so that both decide alike.
 double evaluate(const Program& program, const Declarations& declarations, const Bindings& bindings, const Point& point,
                 double score = 0);
 
@@ -140,19 +144,21 @@ KvRange kv_range(const Program& mask, const Declarations& declarations, const Bi
 /// `///` line with the canonical program.
 std::string emit_rules(const Program& mask, const Program& score, const Declarations& declarations);
 
-// ---- Named constructors: text of the common rules, combinable as (a) && (b) ------------------------------------------
+// ---- Named constructors: text of the common rules, combinable as (a) && (b)
+// ------------------------------------------
 
 namespace rules {
-std::string causal_top_left();                            ///< kv_idx <= q_idx
-std::string causal_bottom_right();                        ///< kv_idx <= q_idx + (len_kv - len_q)
-/// Keeps i-left .. i+right (inclusive), i bottom-right aligned if asked. Each is an integer text or scalar name; "-1" is unbounded.
+std::string causal_top_left();      ///< kv_idx <= q_idx
+std::string causal_bottom_right();  ///< kv_idx <= q_idx + (len_kv - len_q)
+/// Keeps i-left .. i+right (inclusive), i bottom-right aligned if asked. Each is an integer text or an integer scalar's
+/// name; a negative bound, also one given at run time, is unbounded.
 std::string window(std::string_view left, std::string_view right, bool bottom_right);
-std::string prefix(std::string_view length);              ///< kv_idx < length || causal
-std::string chunked(std::string_view chunk);              ///< q_idx // chunk == kv_idx // chunk
-std::string document(std::string_view table);             ///< table[b, q_idx] == table[b, kv_idx] (rank-2 table)
+std::string prefix(std::string_view length);                    ///< kv_idx < length || causal
+std::string chunked(std::string_view chunk);                    ///< q_idx // chunk == kv_idx // chunk
+std::string document(std::string_view table);                   ///< table[b, q_idx] == table[b, kv_idx] (rank-2 table)
 std::string alibi(std::string_view slopes, bool bottom_right);  ///< score + slopes[h] * (kv_idx - q_idx [- shift])
-std::string softcap(std::string_view cap);                ///< cap * tanh(score / cap)
-std::string bias(std::string_view table);                 ///< score + table[b, h, q_idx, kv_idx] (rank-4; stride 0 broadcasts)
+std::string softcap(std::string_view cap);                      ///< cap * tanh(score / cap)
+std::string bias(std::string_view table);  ///< score + table[b, h, q_idx, kv_idx] (rank-4; stride 0 broadcasts)
 }  // namespace rules
 
 }  // namespace saccade::expr
