@@ -96,7 +96,7 @@ class ClangCompiler final : public Compiler {
         // Vector code is written out in the templates; the vectorisers serve the emitted mask and score rules.
         // Unrolling is asked for where it pays: left to LLVM it takes a third of the compile time (190 ms against 120
         // ms).
-        "-fno-unroll-loops", "-vectorize-loops", "-vectorize-slp",
+        "-fno-unroll-loops", "-discard-value-names", "-disable-llvm-verifier", "-vectorize-loops", "-vectorize-slp",
         // Not -ffast-math: -inf and NaN carry meaning. Contraction alone turns a * b + c into one FMA.
         "-ffp-contract=fast", "-fno-rounding-math", "-fdenormal-fp-math=ieee,ieee", "-Wno-everything", "-target-cpu",
         "x86-64", "-tune-cpu", target.cpu.empty() ? "generic" : target.cpu};
