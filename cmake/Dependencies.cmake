@@ -4,7 +4,6 @@ find_package(OpenMP REQUIRED COMPONENTS CXX)
 find_package(nlohmann_json 3.11 REQUIRED)
 find_package(fmt REQUIRED)
 find_package(spdlog REQUIRED)
-find_package(PkgConfig REQUIRED)
 
 # saccade_find(NAME FILE HEADER): an imported target `third_party::NAME` for a C library, static when asked for.
 function(saccade_find name file header)
@@ -28,6 +27,8 @@ saccade_find(sodium sodium sodium.h)
 add_library(third_party_text INTERFACE)
 if(SACCADE_STATIC_DEPENDENCIES)
   target_link_libraries(third_party_text INTERFACE fmt::fmt-header-only nlohmann_json::nlohmann_json)
+  # Debian's spdlog asks for the shared fmt even when it is header-only itself.
+  set_property(TARGET spdlog::spdlog_header_only PROPERTY INTERFACE_LINK_LIBRARIES Threads::Threads fmt::fmt-header-only)
 else()
   target_link_libraries(third_party_text INTERFACE fmt::fmt nlohmann_json::nlohmann_json)
 endif()
