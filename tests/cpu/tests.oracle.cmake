@@ -2,7 +2,10 @@ file(GLOB support CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/support/*.cpp)
 add_library(saccade_test_support STATIC ${support})
 target_link_libraries(saccade_test_support PUBLIC saccade_tuner PRIVATE third_party_text)
 
-saccade_test(test_oracle SOURCES ${CMAKE_CURRENT_LIST_DIR}/grid_oracle_test.cpp LIBRARIES saccade_test_support)
+saccade_test(test_oracle
+  SOURCES ${CMAKE_CURRENT_LIST_DIR}/grid_oracle_test.cpp ${CMAKE_CURRENT_LIST_DIR}/grid_trap_list_test.cpp
+  LIBRARIES saccade_test_support)
+target_compile_definitions(test_oracle PRIVATE SACCADE_TEST_SOURCES="${CMAKE_SOURCE_DIR}/tests")
 if(SACCADE_CLANG)
   saccade_test(test_cpu_grid SOURCES ${CMAKE_CURRENT_LIST_DIR}/grid_test.cpp
                LIBRARIES saccade_test_support LABELS cpu TIMEOUT 1500)
