@@ -1,5 +1,6 @@
-// cuda.fwd.sm80: how long a schedule takes. Cycles of an SM's tensor cores, shared memory, exp units and issue slots,
-// of which the busiest hides most of the others; constants fitted to an H200 (bench/NOTES.md).
+// cuda.fwd.sm80: how long a schedule takes: cycles of an SM's tensor cores, shared memory, exp units and issue slots
+// for a tile of keys, of which resident warps hide a part, plus barriers, plus what a block costs besides its tiles.
+// Constants fitted to 2,514 measurements on an H200 (bench/NOTES.md, 2026-11-29).
 #include <algorithm>
 #include <cmath>
 
@@ -28,7 +29,21 @@ Machine machine_of(const Target& target) {
 /// Cycles that all of a block's warps take for one tile of keys when they have the SM to themselves.
 struct TileCycles {
   double matrix, shared, exp, issue;
+  double longest() const { return std::max({matrix, shared, exp, issue}); }
+  double sum() const { return matrix + shared + exp + issue; }
 };
+
+/// The fit. Its cycles are nominal: kOverlap of them pass.
+constexpr double kOverlap = 0.669;
+constexpr double kSharedShare = 0.7175;  ///< of ldmatrix and cp.async time that is not hidden behind each other
+constexpr double kIssueShare = 0.3616;
+constexpr double kLookAhead = 0.942;           ///< what computing scores a step ahead leaves of the exposed time
+constexpr double kBarriersPerTile = 870;       ///< cycles, of one block alone on an SM
+constexpr double kBarriersPerWholeTile = 638;  ///< K and V awaited together
+constexpr double kBlockStart = 2357, kBlockStartPerRow = 5.34, kBlockStartPerTile = 0.24, kAloneOnSm = 7071;
+constexpr double kUnevenTail = 0.19;       ///< of an uneven grid's time is its ragged end
+constexpr double kMaskedElement = 0.0063;  ///< cycles
+constexpr double kLaunchUs = 3;
 
 TileCycles cycles_of_tile(const Problem& problem, const Machine& machine, const Parameters& p, double mixed_share) {
   const double columns_qk = padded(problem.head_dim_qk), columns_v = padded(problem.head_dim_v);
@@ -45,13 +60,15 @@ TileCycles cycles_of_tile(const Problem& problem, const Machine& machine, const 
 
   TileCycles cycles{};
   cycles.matrix = flops / machine.mma_flops;
-  cycles.shared = (warps * (key_loads + value_loads) * kLdmatrixBytes + copied) / machine.shared_bytes;
+  cycles.shared = kSharedShare * (warps * (key_loads + value_loads) * kLdmatrixBytes + copied) / machine.shared_bytes;
   cycles.exp = elements / machine.exps;
-  // Of each element: max, scaled difference, exp, sum, half a conversion; more where a score program or a mask applies.
-  const double per_element = 4.5 + (problem.score.is_identity() ? 0 : 8) + mixed_share * 6;
-  const double instructions = elements / 32 * per_element + flops / kMmaFlops + warps * (key_loads + value_loads) +
-                              copied / 16 / 32 * (16.0 / static_cast<double>(p.load_bytes)) * 4 + warps * 90;
-  cycles.issue = instructions / machine.issues;
+  // Of each element: scaled difference, exp, sum, half a conversion and, in the fit, one more; a score program's come
+  // on top.
+  const double per_element = 4.5 + (problem.score.is_identity() ? 0 : 8);
+  const double narrow_loads = 16.0 / static_cast<double>(p.load_bytes);
+  const double instructions = elements / 32 * (per_element + mixed_share * 6) + flops / kMmaFlops +
+                              warps * (key_loads + value_loads + 90) + copied / 512 * narrow_loads * 4;
+  cycles.issue = kIssueShare * instructions / machine.issues;
   return cycles;
 }
 
@@ -74,27 +91,28 @@ Cost cost(const Problem& problem, const Target& target, const Shape& shape, cons
   const double blocks = row_tiles * heads;
   const double kv_tiles = std::ceil(seqlen_kv / static_cast<double>(p.tile_n)) * density.computed;
   const double mixed_share = density.computed > 0 ? density.mixed / density.computed : 0;
-  const double resident = blocks_per_sm(problem, target, p);
-  const double resident_warps = resident * static_cast<double>(p.warps);
+  const double resident = std::min<double>(blocks_per_sm(problem, target, p),
+                                           std::max(1.0, std::ceil(blocks / std::max(target.sm_count, 1))));
+  const auto warps = static_cast<double>(p.warps);
 
   const TileCycles tile = cycles_of_tile(problem, machine, p, mixed_share);
-  // With few warps on an SM the units wait for each other: part of the shorter times shows.
-  const double longest = std::max({tile.matrix, tile.shared, tile.exp, tile.issue});
-  const double sum = tile.matrix + tile.shared + tile.exp + tile.issue;
-  const double exposed = 4.0 / std::max(resident_warps, 1.0) * 0.75;
-  const double pipeline = p.stages * (p.shared_kv != 0 ? 1 : 2) > 2 ? 0 : 40 + 0.02 * longest;
-  const double tile_cycles = longest + exposed * (sum - longest) + pipeline;
-  const double fixed_cycles = 3000 / resident + 0.8 * tile_cycles;
+  const bool looks_ahead = p.looks_ahead(padded(problem.head_dim_qk));
+  const double exposed = std::sqrt(8 / (resident * warps)) * (looks_ahead ? kLookAhead : 1);
+  const double barriers = p.shared_kv == 0 && p.stages >= 2 ? kBarriersPerWholeTile : kBarriersPerTile;
+  const double masking = mixed_share * kMaskedElement * static_cast<double>(p.tile_m * p.tile_n);
+  const double tile_cycles = tile.longest() + exposed * (tile.sum() - tile.longest()) +
+                             barriers / resident * std::pow(warps / 4, 0.872) + masking;
+  const double fixed_cycles = kBlockStart + kBlockStartPerRow * static_cast<double>(p.tile_m) +
+                              kBlockStartPerTile * tile_cycles + (resident == 1 ? kAloneOnSm : 0);
 
-  const double block_cycles = kv_tiles * tile_cycles + fixed_cycles;  // of an SM's time
-  const double slots = target.sm_count * resident;
-  const double waves = blocks / std::max(slots, 1.0);
-  // Blocks of even length end together, a wave at a time; uneven ones fill the gaps when the long start first.
+  // Blocks of even length end together, a wave at a time; uneven ones leave a ragged end, longer when the long start
+  // last.
+  const double waves = blocks / std::max(target.sm_count * resident, 1.0);
   const bool uneven = density.computed < 0.95;
-  const double quantised = uneven ? waves + (p.block_order == 0 ? 0.6 : 0.3) : std::ceil(waves);
-  cost.wave_efficiency = quantised > 0 ? std::min(1.0, waves / std::max(quantised, waves)) : 1;
-  const double effective_waves = std::max(waves, quantised);
-  const double to_us = effective_waves * resident / cycles_per_us;
+  const double waves_paid =
+      uneven ? std::max(1.0, waves * (1 + kUnevenTail * (p.block_order == 0 ? 1.5 : 1))) : std::ceil(waves);
+  cost.wave_efficiency = waves_paid > 0 ? waves / waves_paid : 1;
+  const double to_us = kOverlap * waves_paid * resident / cycles_per_us;
 
   cost.matrix_us = kv_tiles * tile.matrix * to_us;
   cost.exp_us = kv_tiles * tile.exp * to_us;
@@ -104,7 +122,7 @@ Cost cost(const Problem& problem, const Target& target, const Shape& shape, cons
                        2 * static_cast<double>(shape.batch) * static_cast<double>(shape.heads_kv) * seqlen_kv *
                            (problem.head_dim_qk + problem.head_dim_v);
   cost.memory_us = target.memory_gb_per_s > 0 ? bytes / (target.memory_gb_per_s * 1e3) : 0;
-  cost.total_us = 3 + std::max(block_cycles * to_us, cost.memory_us);
+  cost.total_us = kLaunchUs + std::max((kv_tiles * tile_cycles + fixed_cycles) * to_us, cost.memory_us);
   return cost;
 }
 

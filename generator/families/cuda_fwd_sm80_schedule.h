@@ -43,7 +43,7 @@ std::int64_t shared_bytes(const Problem& problem, const Parameters& parameters);
 /// What launch bounds leave for a thread.
 int register_limit(const Parameters& parameters);
 /// What a thread needs for accumulators, fragments and addresses; beyond register_limit the compiler would spill.
-int register_estimate(const Problem& problem, const Parameters& parameters);
+int register_estimate(const Problem& problem, const Target& target, const Parameters& parameters);
 /// Blocks that an SM holds at once.
 int blocks_per_sm(const Problem& problem, const Target& target, const Parameters& parameters);
 

@@ -27,14 +27,16 @@ struct ForwardConfig : Schedule {
   static constexpr int m_tiles = warp_rows / 16;
   static_assert(warp_rows % 16 == 0 && Schedule::tile_n % 16 == 0);
 
-  /// Columns of S whose exponentials are taken together.
-  static constexpr int step_columns = Schedule::tile_n % 32 == 0 ? 32 : 16;
   static constexpr int columns_qk = round_up(Schedule::head_dim_qk, 16);
-  /// Columns of S that are computed before the first exponential: all of them when each step would read Q again, or
-  /// when the buffer of K is given up before V is used.
-  static constexpr bool keeps_query = Schedule::q_in_registers == columns_qk;
-  static constexpr bool keeps_key = !Schedule::shared_kv && Schedule::stages >= 2;
-  static constexpr int score_columns = keeps_query && keeps_key ? step_columns : Schedule::tile_n;
+  /// With all of Q in registers, and K kept until V is used, scores are computed a step ahead of the exponentials. Else
+  /// all of S comes first: each step would read Q again.
+  static constexpr bool looks_ahead =
+      Schedule::q_in_registers == columns_qk && !Schedule::shared_kv && Schedule::stages >= 2;
+  /// Columns of S whose exponentials are taken together: few registers, or few copies of the code.
+  static constexpr int step_columns = Schedule::tile_n % 32 != 0              ? 16
+                                      : looks_ahead || Schedule::tile_n == 32 ? 32
+                                                                              : Schedule::tile_n / 2;
+  static constexpr int score_columns = looks_ahead ? step_columns : Schedule::tile_n;
   static constexpr int columns_v = round_up(Schedule::head_dim_v, 16);
   using KeyTile = SharedTile<Schedule::tile_n, columns_qk>;
   using ValueTile = SharedTile<Schedule::tile_n, columns_v>;
@@ -110,7 +112,7 @@ struct ForwardSm80 {
       Scores s;
       const auto compute_scores = [&](int first_column, int columns) {
         multiply_q_k<Element, typename Config::KeyTile, m_tiles>(
-            s, q, column_first_address<typename Config::KeyTile>(k_tile, lane), first_column, columns);
+            s, q, column_first_address<typename Config::KeyTile>(k_tile, opaque(thread) % 32), first_column, columns);
       };
       const auto finish_scores = [&](int first_column, int columns) {
         finish_scores_of(s, context, warp, {first_column, columns}, tile.kv_first(), warp_class,
@@ -123,7 +125,7 @@ struct ForwardSm80 {
 
       const uint32 v_tile = pipeline.acquire_value(scrub, scrubbed);
       if (warp_class != TileClass::empty) {
-        const uint32 v_address = row_first_address<typename Config::ValueTile>(v_tile, lane, 0);
+        const uint32 v_address = row_first_address<typename Config::ValueTile>(v_tile, opaque(thread) % 32, 0);
         constexpr int step = Config::step_columns;
         uint32 p[2][step / 16][m_tiles][4];  // of this step and of the one before
         const auto multiply_values = [&](int column) {
@@ -190,14 +192,15 @@ struct ForwardSm80 {
     if constexpr (Rules::has_score) {
       apply_score<Rules, m_tiles, Config::tile_n>(s, params, context, warp, columns, kv_first);
     }
-    if (Rules::has_mask && warp_class == TileClass::mixed) {
+    const bool tail = kv_first + Config::tile_n > context.len_kv;
+    if constexpr (!Rules::has_mask) {
+      if (tail) mask_tail<m_tiles, Config::tile_n>(s, context, warp, columns, kv_first, masked);
+    } else if (tail || warp_class == TileClass::mixed) {
       if constexpr (Config::long_mask) {
         apply_long_mask<Rules, m_tiles, Config::tile_n>(s, params, context, warp, columns, kv_first, masked);
       } else {
         apply_mask<Rules, m_tiles, Config::tile_n>(s, params, context, warp, columns, kv_first, masked);
       }
-    } else if (kv_first + Config::tile_n > context.len_kv) {
-      mask_tail<m_tiles, Config::tile_n>(s, context, warp, columns, kv_first, masked);
     }
   }
 

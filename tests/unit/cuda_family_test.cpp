@@ -108,7 +108,7 @@ TEST(CudaFamily, RefusesSchedulesThatDoNotFit) {
   EXPECT_THAT(with("tile_n", 40).message(), HasSubstr("multiple of 16"));
   EXPECT_THAT(with("stages", 8).message(), HasSubstr("shared memory"));
   EXPECT_THAT(with("min_blocks_per_sm", 16).message(), HasSubstr("bytes of shared memory"));
-  EXPECT_THAT(with("tile_n", 256).message(), HasSubstr("registers"));
+  EXPECT_THAT(with("warps", 2).message(), HasSubstr("registers"));
   EXPECT_THAT(with("q_in_registers", 24).message(), HasSubstr("q_in_registers"));
   EXPECT_THAT(with("load_bytes", 5).message(), HasSubstr("load_bytes"));
   EXPECT_THAT(with("no_such_thing", 1).message(), HasSubstr("no_such_thing"));

@@ -80,26 +80,12 @@ struct KvPipeline {
   static constexpr int tiles_ahead = whole_tiles ? stages - 1 : depth / 2;
   static_assert(depth >= 2, "the next item is loaded while one is used");
 
-  /// A position in a ring of slots.
-  template <int slots, int stride>
-  struct Cursor {
-    uint32 offset = 0;
-    SACCADE_FN uint32 advance() {
-      const uint32 here = offset;
-      offset = offset + stride == uint32(slots * stride) ? 0 : offset + stride;
-      return here;
-    }
-  };
-  using KeyCursor = Cursor<stages, shared_ring ? slot_bytes : KeyTile::bytes>;
-  using ValueCursor = Cursor<stages, shared_ring ? slot_bytes : ValueTile::bytes>;
-
   uint32 thread;
   uint32 shared;
   MatrixView<Element> key, value;
   KvWalk<Rules, Config::tile_m, Config::tile_n> walk;
   KvTile tiles[tiles_ahead + 1];  ///< the tile in use and those whose loads have begun
-  KeyCursor key_load, key_use;
-  ValueCursor value_load, value_use;
+  int first_slot = 0;             ///< of K of the tile in use
 
   /// `k`, `v`: row 0 of the sequence's head.
   SACCADE_FN KvPipeline(uint32 thread_in_block, uint32 shared_memory, const Element* k, int64 k_row_stride,
@@ -124,7 +110,7 @@ struct KvPipeline {
   SACCADE_FN uint32 acquire_key(bool scrub, bool& scrubbed) {
     if constexpr (whole_tiles) {
       cp_async_wait<depth - 4>();
-      scrubbed |= barrier(scrub, value_use.offset);
+      scrubbed |= barrier(scrub);
       issue(depth - 2);
       issue(depth - 1);
     } else {
@@ -132,7 +118,7 @@ struct KvPipeline {
       __syncthreads();
       issue(depth - 1);
     }
-    return shared + key_use.advance();
+    return address_of(0);
   }
 
   /// Waits for V of the current tile and gives its address. With `scrub` (the same in all threads), infinities and NaN
@@ -140,45 +126,56 @@ struct KvPipeline {
   SACCADE_FN uint32 acquire_value(bool scrub, bool& scrubbed) {
     if constexpr (!whole_tiles) {
       cp_async_wait<depth - 2>();
-      scrubbed |= barrier(scrub, shared_ring ? key_use.offset : value_use.offset);
+      scrubbed |= barrier(scrub);
       issue(depth);
     }
-    return shared + (shared_ring ? key_use.advance() : value_base + value_use.advance());
+    return address_of(1);
   }
 
   /// Moves on to the next tile.
   SACCADE_FN void advance() {
 #pragma unroll
     for (int i = 0; i < tiles_ahead; ++i) tiles[i] = tiles[i + 1];
+    first_slot = slot_after(shared_ring ? 2 : 1);
   }
 
  private:
-  static constexpr uint32 value_base = shared_ring ? 0 : stages * KeyTile::bytes;
+  /// The slot `steps` (at most 2 * stages) after that of the current K.
+  SACCADE_FN int slot_after(int steps) const {
+    int slot = first_slot + steps % stages;
+    return slot >= stages ? slot - stages : slot;
+  }
+
+  /// Where item `item`, counted from K of the current tile, lies: K is even, V odd.
+  SACCADE_FN uint32 address_of(int item) const {
+    if constexpr (shared_ring) return shared + uint32(slot_after(item) * slot_bytes);
+    const int slot = slot_after(item / 2);
+    return shared + uint32(item % 2 == 0 ? slot * KeyTile::bytes : stages * KeyTile::bytes + slot * ValueTile::bytes);
+  }
 
   /// Starts the load of item `item` counted from K of the current tile; an empty group past the last tile.
   SACCADE_FN void issue(int item) {
     KvTile& tile = tiles[item / 2];
     if (item % 2 == 0) {
       tile = walk.next();
-      const uint32 slot = shared + key_load.advance();
       if (tile.exists()) {
-        copy_tile_async<KeyMap, KeyTile, Config::load_bytes>(thread, slot, key, tile.kv_first(), walk.context.len_kv);
+        copy_tile_async<KeyMap, KeyTile, Config::load_bytes>(thread, address_of(item), key, tile.kv_first(),
+                                                             walk.context.len_kv);
       }
     } else {
-      const uint32 slot = shared + (shared_ring ? key_load.advance() : value_base + value_load.advance());
       if (tile.exists()) {
-        copy_tile_async<ValueMap, ValueTile, Config::load_bytes>(thread, slot, value, tile.kv_first(),
+        copy_tile_async<ValueMap, ValueTile, Config::load_bytes>(thread, address_of(item), value, tile.kv_first(),
                                                                  walk.context.len_kv);
       }
     }
     cp_async_commit();
   }
 
-  /// The block's barrier, after this thread has scrubbed its part of V in the slot at `value_offset`.
-  SACCADE_FN bool barrier(bool scrub, uint32 value_offset) {
+  /// The block's barrier, after this thread has scrubbed its part of the current V.
+  SACCADE_FN bool barrier(bool scrub) {
     if (Rules::has_mask && scrub) {
-      return __syncthreads_or(scrub_own_chunks<Element, ValueTile, Config::head_dim_v, Config::threads>(
-          thread, shared + value_base + value_offset));
+      return __syncthreads_or(
+          scrub_own_chunks<Element, ValueTile, Config::head_dim_v, Config::threads>(thread, address_of(1)));
     }
     __syncthreads();
     return false;

@@ -40,8 +40,9 @@ struct WorkItem {
 template <int tile_m, BlockOrder order>
 SACCADE_FN WorkItem first_work_item(const KernelParams& params) {
   const uint32 row_tiles = uint32(ceil_div(params.seqlen_q, tile_m));
-  const uint32 head_index = blockIdx.x / row_tiles;
-  uint32 row_tile = blockIdx.x - head_index * row_tiles;
+  const uint32 block = opaque(blockIdx.x);  // computed again at the end rather than kept in registers
+  const uint32 head_index = block / row_tiles;
+  uint32 row_tile = block - head_index * row_tiles;
   if (order == BlockOrder::last_rows_first) row_tile = row_tiles - 1 - row_tile;
   const uint32 batch = head_index / uint32(params.heads_q);
   return {int(batch), int(head_index - batch * uint32(params.heads_q)), int(row_tile) * tile_m};
