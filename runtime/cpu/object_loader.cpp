@@ -100,8 +100,8 @@ class ObjectReader {
     for (std::size_t i = 0; i < sections_.size(); ++i) {
       Elf64_Shdr& section = sections_[i].header;
       std::memcpy(&section, object_.data() + header.e_shoff + i * sizeof(Elf64_Shdr), sizeof(Elf64_Shdr));
-      if (section.sh_type != SHT_NOBITS && section.sh_type != SHT_NULL &&
-          !in_object(section.sh_offset, section.sh_size)) {
+      // Every type but NOBITS, unused ones too: whatever is allocated is copied.
+      if (section.sh_type != SHT_NOBITS && !in_object(section.sh_offset, section.sh_size)) {
         return malformed(fmt::format("section {} out of range", i));
       }
     }

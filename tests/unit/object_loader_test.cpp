@@ -119,6 +119,36 @@ TEST_F(ObjectLoader, DamagedBytesNeverCrash) {
   EXPECT_GT(refused, 1000);
 }
 
+TEST_F(ObjectLoader, EveryPairOfDamagedSectionFieldsIsSurvived) {
+  Elf64_Ehdr header;
+  std::memcpy(&header, object_.data(), sizeof(header));
+  // The 4-byte and 8-byte fields of Elf64_Shdr.
+  struct Field {
+    std::size_t offset, size;
+  };
+  constexpr Field kFields[] = {{4, 4}, {8, 8}, {24, 8}, {32, 8}, {40, 4}, {44, 4}, {48, 8}, {56, 8}};
+  const std::uint64_t values[] = {0, 1, 2, 6, 8, 0x7fffffff, object_.size(), ~std::uint64_t{0}};
+  int loads = 0;
+  for (int section = 0; section < header.e_shnum; ++section) {
+    const std::size_t at = header.e_shoff + static_cast<std::size_t>(section) * sizeof(Elf64_Shdr);
+    for (const Field& first : kFields) {
+      for (const Field& second : kFields) {
+        if (second.offset <= first.offset) continue;
+        for (const std::uint64_t a : values) {
+          for (const std::uint64_t b : values) {
+            std::string damaged = object_;
+            std::memcpy(damaged.data() + at + first.offset, &a, first.size);
+            std::memcpy(damaged.data() + at + second.offset, &b, second.size);
+            const auto loaded = LoadedObject::load(damaged);
+            loads += loaded.ok() ? 1 : 0;
+          }
+        }
+      }
+    }
+  }
+  EXPECT_GT(loads, 0);
+}
+
 TEST_F(ObjectLoader, ForeignBytesAreRefused) {
   EXPECT_FALSE(LoadedObject::load("").ok());
   EXPECT_FALSE(LoadedObject::load(std::string(4096, '\0')).ok());
