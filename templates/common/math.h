@@ -79,11 +79,11 @@ struct LogarithmParts {
 };
 SACCADE_FN LogarithmParts logarithm_parts(float x) {
   const bool tiny = x < 1.17549435e-38f;
-  const int bits = to_bits(tiny ? x * 8388608.0f : x);
+  const auto bits = static_cast<unsigned>(to_bits(tiny ? x * 8388608.0f : x));
   // Moving the origin to sqrt(1/2) makes the exponent field round the right way.
-  constexpr int kSqrtHalf = 0x3f3504f3;
-  const int exponent = (bits - kSqrtHalf) >> 23;
-  const float m = from_bits(bits - static_cast<int>(static_cast<unsigned>(exponent) << 23)) - 1.0f;
+  constexpr unsigned kSqrtHalf = 0x3f3504f3u;
+  const int exponent = static_cast<int>(bits - kSqrtHalf) >> 23;
+  const float m = from_bits(static_cast<int>(bits - (static_cast<unsigned>(exponent) << 23))) - 1.0f;
   float p = 7.0376836292e-2f;
   p = p * m + -1.1514610310e-1f;
   p = p * m + 1.1676998740e-1f;

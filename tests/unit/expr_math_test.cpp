@@ -17,8 +17,9 @@ double ulps(float actual, double exact) {
   const auto rounded = static_cast<float>(exact);
   if (std::isnan(rounded)) return std::isnan(actual) ? 0 : INFINITY;
   if (std::isinf(rounded) || std::isinf(actual)) return rounded == actual ? 0 : INFINITY;
+  if (rounded == 0) return std::abs(actual) / 0x1p-149;
   const double spacing = std::max(std::ldexp(1.0, std::ilogb(rounded) - 23), 0x1p-149);
-  return rounded == 0 ? std::abs(actual) / 0x1p-149 : std::abs(actual - exact) / spacing;
+  return std::abs(actual - exact) / spacing;
 }
 
 void expect_within_two_ulps(const char* name, float (*function)(float), double (*reference)(double), float lowest,
