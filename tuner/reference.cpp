@@ -1,7 +1,5 @@
 #include "tuner/reference.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cctype>
 #include <cmath>
@@ -186,6 +184,14 @@ Real dot(const Real* a, const Real* b, int count) {
   return sum;
 }
 
+/// What computing a row needs besides its input, kept from row to row.
+template <class Real>
+struct RowScratch {
+  std::vector<Real> s;                  ///< scores, then exp(s - max)
+  std::vector<double> score_magnitude;  ///< of each score: what a rounding of its computation is relative to
+  std::vector<double> variance;         ///< of each column of o
+};
+
 /// The row maximum of the kept scores; -inf when there are none. A NaN score makes it NaN, as it makes the row.
 template <class Real>
 Real row_maximum(const std::vector<Real>& s, const unsigned char* keep) {
@@ -199,6 +205,7 @@ Real row_maximum(const std::vector<Real>& s, const unsigned char* keep) {
 
 struct ExactArithmetic {
   using Real = double;
+  static constexpr bool kMeasuresRounding = true;
   static double score(const RowInput<double>& row, std::int64_t j, double product) {
     return scored(row, j, product, expr::Precision::f64);
   }
@@ -208,6 +215,7 @@ struct ExactArithmetic {
 
 struct PlainArithmetic {
   using Real = float;
+  static constexpr bool kMeasuresRounding = false;
   static float score(const RowInput<float>& row, std::int64_t j, float product) {
     const double stored = rounded_within_range(row.problem.q_dtype, product);
     return static_cast<float>(scored(row, j, stored, expr::Precision::f32));
@@ -218,18 +226,64 @@ struct PlainArithmetic {
   static double output(const Problem& problem, float o) { return rounded_within_range(problem.o_dtype, o); }
 };
 
+/// A dot product errs by roundings relative to the sum of its absolute products (Higham, Accuracy and Stability of
+/// Numerical Algorithms, 3.1), which may be far above the score itself; what the score rule adds is relative to its
+/// own.
+double score_magnitude(const RowInput<double>& row, std::int64_t j, double score) {
+  const int head_dim = row.problem.head_dim_qk;
+  const double* k = row.k + j * head_dim;
+  double sum = 0;
+  for (int c = 0; c < head_dim; ++c) sum += std::abs(row.q[c] * k[c]);
+  return std::max(std::abs(score), std::abs(static_cast<double>(row.call.scale)) * sum);
+}
+
+double unit_roundoff(DataType type) {
+  return type == DataType::bf16 ? 0x1p-8 : type == DataType::f16 ? 0x1p-11 : 0x1p-24;
+}
+
+/// What one fp32 rounding of each score and one rounding of each P do to the row, to first order, as the root of the
+/// sum of squares. With P = softmax(S): dO = sum P_j (V_j - O) dS_j + sum V_j dP_j, and dLSE = sum P_j dS_j.
+void note_rounding(const RowInput<double>& row, RowScratch<double>& scratch, double total, const double* o,
+                   HostResult& result) {
+  const int head_dim = row.problem.head_dim_v;
+  if (!std::isfinite(total) || !std::all_of(o, o + head_dim, [](double x) { return std::isfinite(x); })) return;
+  const double p_roundoff = unit_roundoff(row.problem.v_dtype);
+  scratch.variance.assign(static_cast<std::size_t>(head_dim), 0);
+  double lse_variance = 0;
+  for (std::int64_t j = 0; j < row.sequence.len_kv; ++j) {
+    if (!row.keep[j]) continue;
+    const double p = scratch.s[static_cast<std::size_t>(j)] / total;
+    const double by_score = p * unit_roundoff(DataType::f32) * scratch.score_magnitude[static_cast<std::size_t>(j)];
+    const double by_p = p * p_roundoff;
+    const double* v = row.v + j * head_dim;
+    for (int c = 0; c < head_dim; ++c) {
+      const double s_part = by_score * (v[c] - o[c]), p_part = by_p * v[c];
+      scratch.variance[static_cast<std::size_t>(c)] += s_part * s_part + p_part * p_part;
+    }
+    lse_variance += by_score * by_score;
+  }
+  for (const double variance : scratch.variance) result.o_rounding = std::max(result.o_rounding, std::sqrt(variance));
+  result.lse_rounding = std::max(result.lse_rounding, std::sqrt(lse_variance));
+}
+
 /// One row of S, P and O. Masked elements touch neither K nor V.
 template <class Arithmetic>
-void compute_row(const RowInput<typename Arithmetic::Real>& row, std::vector<typename Arithmetic::Real>& s, double* o,
-                 double* lse) {
+void compute_row(const RowInput<typename Arithmetic::Real>& row, RowScratch<typename Arithmetic::Real>& scratch,
+                 double* o, double* lse, HostResult& result) {
   using Real = typename Arithmetic::Real;
+  std::vector<Real>& s = scratch.s;
   const int head_dim_qk = row.problem.head_dim_qk, head_dim_v = row.problem.head_dim_v;
   const std::int64_t len_kv = row.sequence.len_kv;
   s.assign(static_cast<std::size_t>(len_kv), 0);
+  if constexpr (Arithmetic::kMeasuresRounding) scratch.score_magnitude.assign(s.size(), 0);
   for (std::int64_t j = 0; j < len_kv; ++j) {
     if (!row.keep[j]) continue;
     const Real product = static_cast<Real>(row.call.scale) * dot(row.q, row.k + j * head_dim_qk, head_dim_qk);
-    s[static_cast<std::size_t>(j)] = Arithmetic::score(row, j, product);
+    const Real score = Arithmetic::score(row, j, product);
+    s[static_cast<std::size_t>(j)] = score;
+    if constexpr (Arithmetic::kMeasuresRounding) {
+      scratch.score_magnitude[static_cast<std::size_t>(j)] = score_magnitude(row, j, score);
+    }
   }
   const Real maximum = row_maximum(s, row.keep);
   std::fill_n(o, head_dim_v, 0.0);
@@ -252,6 +306,7 @@ void compute_row(const RowInput<typename Arithmetic::Real>& row, std::vector<typ
   }
   for (int c = 0; c < head_dim_v; ++c) o[c] = Arithmetic::output(row.problem, sum[static_cast<std::size_t>(c)]);
   *lse = maximum + std::log(total);
+  if constexpr (Arithmetic::kMeasuresRounding) note_rounding(row, scratch, total, o, result);
 }
 
 template <class Arithmetic>
@@ -265,7 +320,8 @@ HostResult compute(const Problem& problem, const Shape& shape, const HostCall& c
 
   const std::int64_t group = shape.heads_q / shape.heads_kv;
   KeepMatrix keep(problem, call.bindings);
-  std::vector<Real> q(static_cast<std::size_t>(problem.head_dim_qk)), s;
+  std::vector<Real> q(static_cast<std::size_t>(problem.head_dim_qk));
+  RowScratch<Real> scratch;
   for (const Sequence& sequence : sequences_of(problem, shape, call)) {
     if (sequence.len_q == 0) continue;
     for (std::int64_t head_kv = 0; head_kv < shape.heads_kv; ++head_kv) {
@@ -281,8 +337,8 @@ HostResult compute(const Problem& problem, const Shape& shape, const HostCall& c
           read_row(problem.q_dtype, call.q, first, problem.head_dim_qk, q.data());
           const RowIndex at = row_index(problem, shape, sequence, h, i);
           const RowInput<Real> row{problem, call, sequence, h, i, keep.row(i), q.data(), k.data(), v.data()};
-          compute_row<Arithmetic>(row, s, result.o.data() + at.o * problem.head_dim_v,
-                                  &result.lse[static_cast<std::size_t>(at.lse)]);
+          compute_row<Arithmetic>(row, scratch, result.o.data() + at.o * problem.head_dim_v,
+                                  &result.lse[static_cast<std::size_t>(at.lse)], result);
         }
       }
     }
@@ -299,7 +355,8 @@ HostResult compute_rows(const Problem& problem, const Shape& shape, const HostCa
   result.o.assign(rows.size() * static_cast<std::size_t>(problem.head_dim_v), 0.0);
   result.lse.assign(rows.size(), -kInfinity);
   const std::vector<Sequence> sequences = sequences_of(problem, shape, call);
-  std::vector<Real> q(static_cast<std::size_t>(problem.head_dim_qk)), k, v, s;
+  std::vector<Real> q(static_cast<std::size_t>(problem.head_dim_qk)), k, v;
+  RowScratch<Real> scratch;
   std::vector<unsigned char> keep;
   std::int64_t loaded_b = -1, loaded_head = -1;
   for (std::size_t r = 0; r < rows.size(); ++r) {
@@ -322,54 +379,10 @@ HostResult compute_rows(const Problem& problem, const Shape& shape, const HostCa
     const std::int64_t first = batch + h * call.q_stride.head + (sequence.q_begin + i) * call.q_stride.row;
     read_row(problem.q_dtype, call.q, first, problem.head_dim_qk, q.data());
     const RowInput<Real> row{problem, call, sequence, h, i, keep.data(), q.data(), k.data(), v.data()};
-    compute_row<Arithmetic>(row, s, result.o.data() + r * static_cast<std::size_t>(problem.head_dim_v), &result.lse[r]);
+    compute_row<Arithmetic>(row, scratch, result.o.data() + r * static_cast<std::size_t>(problem.head_dim_v),
+                            &result.lse[r], result);
   }
   return result;
-}
-
-/// Half the distance from `magnitude` to the next larger value of `type`: the most that one rounding can change it.
-double half_ulp(DataType type, double magnitude) {
-  const bool bf16 = type == DataType::bf16, f16 = type == DataType::f16;
-  const int fraction_bits = bf16 ? 7 : f16 ? 10 : type == DataType::f64 ? 52 : 23;
-  const int least_exponent = f16 ? -14 : type == DataType::f64 ? -1022 : -126;
-  const int exponent = magnitude > 0 ? std::max(std::ilogb(magnitude), least_exponent) : least_exponent;
-  return std::ldexp(0.5, exponent - fraction_bits);
-}
-
-/// max|exact| and max|plain - exact| over the elements where both are finite.
-struct Yardstick {
-  double magnitude = 0, error = 0;
-};
-Yardstick measure(const std::vector<double>& exact, const std::vector<double>& plain) {
-  Yardstick yardstick;
-  for (std::size_t i = 0; i < exact.size(); ++i) {
-    if (!std::isfinite(exact[i])) continue;
-    yardstick.magnitude = std::max(yardstick.magnitude, std::abs(exact[i]));
-    if (std::isfinite(plain[i])) yardstick.error = std::max(yardstick.error, std::abs(plain[i] - exact[i]));
-  }
-  return yardstick;
-}
-
-/// The largest error of `actual`; a value that must be met exactly (NaN, infinity) and is not counts as infinite.
-struct Deviation {
-  double error = 0;
-  std::size_t index = 0;
-};
-template <class MustBeExact>
-Deviation deviation(const std::vector<double>& actual, const std::vector<double>& exact, MustBeExact must_be_exact) {
-  Deviation worst;
-  for (std::size_t i = 0; i < exact.size(); ++i) {
-    double error = 0;
-    if (std::isnan(exact[i])) {
-      error = std::isnan(actual[i]) ? 0 : kInfinity;
-    } else if (std::isinf(exact[i]) || must_be_exact(i)) {
-      error = actual[i] == exact[i] ? 0 : kInfinity;
-    } else {
-      error = std::isfinite(actual[i]) ? std::abs(actual[i] - exact[i]) : kInfinity;
-    }
-    if (error > worst.error) worst = {error, i};
-  }
-  return worst;
 }
 
 }  // namespace
@@ -397,50 +410,6 @@ ReferenceRowIndex reference_row_index(const Problem& problem, const Shape& shape
   const Sequence sequence = sequences_of(problem, shape, call)[static_cast<std::size_t>(row.b)];
   const RowIndex index = row_index(problem, shape, sequence, row.h, row.i);
   return {index.o, index.lse};
-}
-
-ErrorReport compare(const Problem& problem, const HostResult& actual, const HostResult& exact, const HostResult& plain,
-                    bool with_lse) {
-  ErrorReport report;
-  if (actual.o.size() != exact.o.size() || plain.o.size() != exact.o.size() || plain.lse.size() != exact.lse.size() ||
-      (with_lse && actual.lse.size() != exact.lse.size())) {
-    report.detail = fmt::format("sizes differ: o has {} elements and must have {}; lse has {} and must have {}",
-                                actual.o.size(), exact.o.size(), actual.lse.size(), exact.lse.size());
-    return report;
-  }
-  const std::size_t head_dim = static_cast<std::size_t>(problem.head_dim_v);
-  // Rows of o and elements of lse are numbered differently when the layout is varlen, so an empty row is known by its
-  // o: exactly 0 in every column, which a row with a kept key only has when V is 0 there, and then 0 is right as well.
-  const auto zero_row = [&](std::size_t i) {
-    const auto row = exact.o.begin() + static_cast<std::ptrdiff_t>(i / head_dim * head_dim);
-    return std::all_of(row, row + static_cast<std::ptrdiff_t>(head_dim), [](double x) { return x == 0; });
-  };
-  const Yardstick o = measure(exact.o, plain.o);
-  report.o_bound = 2 * o.error + half_ulp(problem.o_dtype, o.magnitude);
-  const Deviation o_worst = deviation(actual.o, exact.o, zero_row);
-  report.o_error = o_worst.error;
-  report.pass = !(o_worst.error > report.o_bound);
-  if (!report.pass) {
-    const std::size_t i = o_worst.index;
-    report.detail =
-        fmt::format("o row {} column {}: {} and must be {} (plain: {}), error {:.3g} over the bound {:.3g}",
-                    i / head_dim, i % head_dim, actual.o[i], exact.o[i], plain.o[i], o_worst.error, report.o_bound);
-  }
-  if (!with_lse) return report;
-
-  const Yardstick lse = measure(exact.lse, plain.lse);
-  constexpr double kLseUlps = 4;  // scale, log2(e), log2 and their product: one fp32 rounding each
-  report.lse_bound = 2 * lse.error + kLseUlps * 2 * half_ulp(DataType::f32, std::max(1.0, lse.magnitude));
-  const Deviation lse_worst = deviation(actual.lse, exact.lse, [](std::size_t) { return false; });
-  report.lse_error = lse_worst.error;
-  if (lse_worst.error > report.lse_bound) {
-    const std::size_t i = lse_worst.index;
-    report.pass = false;
-    report.detail += fmt::format("{}lse element {}: {} and must be {} (plain: {}), error {:.3g} over the bound {:.3g}",
-                                 report.detail.empty() ? "" : "; ", i, actual.lse[i], exact.lse[i], plain.lse[i],
-                                 lse_worst.error, report.lse_bound);
-  }
-  return report;
 }
 
 }  // namespace saccade

@@ -28,6 +28,9 @@ struct HostCall {
 struct HostResult {
   std::vector<double> o;
   std::vector<double> lse;
+  /// Of reference_float64: the most that one fp32 rounding of each score and one rounding of each P would change an element
+  /// of o or of lse by, to first order (root of the sum of squares).
+  double o_rounding = 0, lse_rounding = 0;
 };
 
 /// Float64 throughout. Rows with no kept key give o = 0 and lse = -inf.
@@ -50,8 +53,11 @@ struct ReferenceRowIndex {
 };
 ReferenceRowIndex reference_row_index(const Problem& problem, const Shape& shape, const HostCall& call, const ReferenceRow& row);
 
-/// The 2x rule of the design: max|o - exact| <= 2 max|plain - exact| + one rounding of the exact values; likewise for lse;
-/// -inf and 0 of empty rows exactly; any NaN fails.
+/// The 2x rule of the design: max|o - exact| <= 2 max|plain - exact| + one rounding at each step, that is half an ulp of the
+/// largest |o| in its storage type, and o_rounding. Without the latter a plain result that is right by luck, as happens with
+/// few keys or with one row that decides, would be a bound that no computation meets twice. For lse: 2 max|plain - exact| +
+/// lse_rounding + 4 fp32 ulps of the largest |lse|. -inf and 0 of empty rows must be exact; NaN belongs where the exact
+/// value is NaN and nowhere else.
 struct ErrorReport {
   double o_error = 0, o_bound = 0;      ///< maximum absolute error and what the rule allows
   double lse_error = 0, lse_bound = 0;

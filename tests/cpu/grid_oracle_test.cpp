@@ -130,6 +130,32 @@ TEST(Oracle, AnUnrepresentableScoreDoesNotMakeTheYardstickInfinite) {
   EXPECT_NEAR(plain(call).lse[0], 320000 + std::log(2.0), 0.05);
 }
 
+TEST(Oracle, SizeOfOneRoundingByHand) {
+  // Two keys of weight 1/2 and values 1 and -1: o is 0. Scores are 3, so a rounding moves each P by 3/2 * 2^-24, and its
+  // own rounding by 1/2 * 2^-24: the root of 2 * ((3/2)^2 + (1/2)^2) is the root of 5.
+  AttentionCall call = make_call(make_problem(DataType::f32, 1), {.seqlen_q = 1, .seqlen_kv = 2});
+  call.scale = 1;
+  call.q.set(0, 0, 0, 0, 1);
+  for (int j = 0; j < 2; ++j) {
+    call.k.set(0, 0, j, 0, 3);
+    call.v.set(0, 0, j, 0, j == 0 ? 1 : -1);
+  }
+  EXPECT_DOUBLE_EQ(exact(call).o_rounding, 0x1p-24 * std::sqrt(5));
+  EXPECT_DOUBLE_EQ(exact(call).lse_rounding, 0x1p-24 * 3 * std::sqrt(0.5));
+}
+
+TEST(Oracle, TheSizeOfOneRoundingIsSmallBesideTwiceThePlainError) {
+  for (const DataType dtype : {DataType::f32, DataType::f16, DataType::bf16}) {
+    Random random(4);
+    AttentionCall call = make_call(make_problem(dtype, 64), {.seqlen_q = 64, .seqlen_kv = 64});
+    for (TensorImage* image : {&call.q, &call.k, &call.v}) image->fill_normal(random, 1);
+    const HostResult right = exact(call), rounded = plain(call);
+    double error = 0;
+    for (std::size_t i = 0; i < right.o.size(); ++i) error = std::max(error, std::abs(right.o[i] - rounded.o[i]));
+    EXPECT_LT(right.o_rounding, error) << name_of(dtype);
+  }
+}
+
 // ---- compare --------------------------------------------------------------------------------------------------------
 
 class Compare : public ::testing::Test {
