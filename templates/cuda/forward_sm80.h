@@ -54,12 +54,14 @@ struct ForwardSm80 {
   static constexpr int shared_bytes = Config::QueryTile::bytes + Pipeline::bytes;
 
   const KernelParams& params;
-  uint32 shared;  ///< Q (later O), then the K and V ring
+  uint32 shared;              ///< Q (later O), then the K and V ring
+  volatile uint32* scrubbed;  ///< in shared memory: whether infinities or NaN were taken from V
 
   /// Computes the block's rows of one head of one batch, or of several batches when there are more than a grid can
   /// hold.
   SACCADE_FN void run() const {
     int batch = first_work_item<Config::tile_m, Config::block_order>(params).batch;
+    if (Rules::has_mask) clear_scrubbed();
     do {
       attend(item_of(batch));
       batch = opaque(batch) + batches_in_grid<Config::tile_m>(params);
@@ -88,8 +90,8 @@ struct ForwardSm80 {
     const int head_kv = item.head / params.group;
     const Element* key = head_of(params.k, params.k_stride, item.batch, head_kv, sequence.kv_row);
     const Element* value = head_of(params.v, params.v_stride, item.batch, head_kv, sequence.kv_row);
-    Pipeline pipeline(thread, shared + Config::QueryTile::bytes, key, params.k_stride.row, value, params.v_stride.row,
-                      Walk(params, context, item.q_first));
+    Pipeline pipeline(thread, shared + Config::QueryTile::bytes, scrubbed, key, params.k_stride.row, value,
+                      params.v_stride.row, Walk(params, context, item.q_first));
     load_query(thread, item, sequence);
     pipeline.start();
     if constexpr (Config::q_in_registers > 0) {
@@ -102,11 +104,10 @@ struct ForwardSm80 {
       cp_async_wait<0>();
       __syncthreads();
     }
-    bool scrubbed = false;  // any tile
     for (; pipeline.current().exists(); pipeline.advance()) {
       const KvTile tile = pipeline.current();
       const bool scrub = tile.tile_class() == TileClass::mixed;
-      const uint32 k_tile = pipeline.acquire_key(scrub, scrubbed);
+      const uint32 k_tile = pipeline.acquire_key(scrub);
       const TileClass warp_class = class_for_warp(pipeline.walk, tile, warp);
 
       Scores s;
@@ -123,7 +124,7 @@ struct ForwardSm80 {
         finish_scores(0, Config::score_columns);
       }
 
-      const uint32 v_tile = pipeline.acquire_value(scrub, scrubbed);
+      const uint32 v_tile = pipeline.acquire_value(scrub);
       if (warp_class != TileClass::empty) {
         const uint32 v_address = row_first_address<typename Config::ValueTile>(v_tile, opaque(thread) % 32, 0);
         constexpr int step = Config::step_columns;
@@ -150,11 +151,19 @@ struct ForwardSm80 {
     }
     finish(opaque(item.batch), softmax, o);
     __syncthreads();  // O is in memory, and the next item's Q may overwrite what it passed through
-    if (Rules::has_mask && scrubbed) {
+    if (Rules::has_mask && *scrubbed != 0) {
       restore_kept_non_finite<Rules, Config::tile_m, Config::tile_n, Config::head_dim_v, Config::threads>(
           Walk(params, context, item.q_first), thread_index(), value, params.v_stride.row, output_of(item, sequence),
           params.o_stride.row);
+      clear_scrubbed();
     }
+  }
+
+  /// Between barriers, since other threads look at the flag before and set it after.
+  SACCADE_FN void clear_scrubbed() const {
+    __syncthreads();
+    if (thread_index() == 0) *scrubbed = 0;
+    __syncthreads();
   }
 
   SACCADE_FN static const Element* head_of(const void* tensor, const TensorStrides& stride, int batch, int head,
@@ -237,7 +246,8 @@ SACCADE_FN void forward_sm80(const KernelParams& params) {
   static_assert(ForwardSm80<ForwardConfig<Schedule>, Rules>::shared_bytes == Schedule::shared_bytes,
                 "the generator's model of shared memory and the kernel's layout must agree");
   extern __shared__ __align__(128) unsigned char shared_memory[];
-  const ForwardSm80<ForwardConfig<Schedule>, Rules> kernel{params, shared_address_of(shared_memory)};
+  __shared__ uint32 scrubbed;
+  const ForwardSm80<ForwardConfig<Schedule>, Rules> kernel{params, shared_address_of(shared_memory), &scrubbed};
   kernel.run();
 }
 

@@ -82,17 +82,19 @@ struct KvPipeline {
 
   uint32 thread;
   uint32 shared;
+  volatile uint32* scrubbed;  ///< in shared memory
   MatrixView<Element> key, value;
   KvWalk<Rules, Config::tile_m, Config::tile_n> walk;
   KvTile tiles[tiles_ahead + 1];  ///< the tile in use and those whose loads have begun
   int first_slot = 0;             ///< of K of the tile in use
 
   /// `k`, `v`: row 0 of the sequence's head.
-  SACCADE_FN KvPipeline(uint32 thread_in_block, uint32 shared_memory, const Element* k, int64 k_row_stride,
-                        const Element* v, int64 v_row_stride,
+  SACCADE_FN KvPipeline(uint32 thread_in_block, uint32 shared_memory, volatile uint32* scrubbed_flag, const Element* k,
+                        int64 k_row_stride, const Element* v, int64 v_row_stride,
                         const KvWalk<Rules, Config::tile_m, Config::tile_n>& kv_walk)
       : thread(thread_in_block),
         shared(shared_memory),
+        scrubbed(scrubbed_flag),
         key(view_of<KeyMap>(thread_in_block, k, k_row_stride)),
         value(view_of<ValueMap>(thread_in_block, v, v_row_stride)),
         walk(kv_walk) {}
@@ -107,10 +109,10 @@ struct KvPipeline {
 
   /// Waits for K of the current tile (and V, when whole tiles are awaited) and gives its address. `scrub`: see
   /// acquire_value.
-  SACCADE_FN uint32 acquire_key(bool scrub, bool& scrubbed) {
+  SACCADE_FN uint32 acquire_key(bool scrub) {
     if constexpr (whole_tiles) {
       cp_async_wait<depth - 4>();
-      scrubbed |= barrier(scrub);
+      barrier(scrub);
       issue(depth - 2);
       issue(depth - 1);
     } else {
@@ -122,11 +124,11 @@ struct KvPipeline {
   }
 
   /// Waits for V of the current tile and gives its address. With `scrub` (the same in all threads), infinities and NaN
-  /// in it are replaced by zeros; `scrubbed` becomes true in all threads if there were any.
-  SACCADE_FN uint32 acquire_value(bool scrub, bool& scrubbed) {
+  /// in it are replaced by zeros, and *scrubbed is set if there were any.
+  SACCADE_FN uint32 acquire_value(bool scrub) {
     if constexpr (!whole_tiles) {
       cp_async_wait<depth - 2>();
-      scrubbed |= barrier(scrub);
+      barrier(scrub);
       issue(depth);
     }
     return address_of(1);
@@ -172,13 +174,13 @@ struct KvPipeline {
   }
 
   /// The block's barrier, after this thread has scrubbed its part of the current V.
-  SACCADE_FN bool barrier(bool scrub) {
+  SACCADE_FN void barrier(bool scrub) {
     if (Rules::has_mask && scrub) {
-      return __syncthreads_or(
-          scrub_own_chunks<Element, ValueTile, Config::head_dim_v, Config::threads>(thread, address_of(1)));
+      if (scrub_own_chunks<Element, ValueTile, Config::head_dim_v, Config::threads>(thread, address_of(1))) {
+        *scrubbed = 1;
+      }
     }
     __syncthreads();
-    return false;
   }
 };
 
