@@ -19,6 +19,7 @@ PolicyRules rules_of(TuningPolicy policy) {
                            .gate_heads = 2};
       rules.race = {.min_rounds = 5, .max_rounds = 20, .tie_fraction = 0.02};
       rules.budget_ms = 2'000;
+      rules.add_share = 0.7;
       rules.confirm_rounds = 5;
       break;
     case TuningPolicy::normal:

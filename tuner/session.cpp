@@ -100,13 +100,6 @@ Status Session::add_default() {
 
 void Session::add_others() {
   const int total = static_cast<int>(plan_.candidates.size());
-  std::vector<Schedule> upcoming;
-  for (int i = 0; i < total; ++i) {
-    if (i != default_ && report_.candidates[static_cast<std::size_t>(i)].fault == Fault::none) {
-      upcoming.push_back(report_.candidates[static_cast<std::size_t>(i)].schedule);
-    }
-  }
-  runner_.prefetch(upcoming);
   const double add_start_ms = limits_.now_ms();
   const double add_deadline_ms = start_ms_ + rules_.add_share * rules_.budget_ms;
   int added = 0;
@@ -305,6 +298,12 @@ void Session::decide_winner(double noise) {
 Expected<TuneReport> Session::run() {
   if (plan_.candidates.empty()) {
     return Status::unsupported(fmt::format("no schedule to try: all {} were rejected before", plan_.rejected.size()));
+  }
+  if (!rules_.screen) {
+    // The default as well: its compile shares the cores, but a cold quick run has no time to wait for it.
+    std::vector<Schedule> upcoming;
+    for (const Candidate& candidate : plan_.candidates) upcoming.push_back(candidate.schedule);
+    runner_.prefetch(upcoming);
   }
   SACCADE_TRY(add_default());
   if (rules_.screen) {

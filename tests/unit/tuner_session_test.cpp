@@ -25,8 +25,13 @@ class SyntheticRunner : public Runner {
   int cancel_after_adds = -1;
   int cancel_after_samples = -1;
   int sample_count = 0;
+  std::size_t prefetched = 0;
+  bool prefetched_before_adding = false;
 
-  void prefetch(std::span<const Schedule>) override {}
+  void prefetch(std::span<const Schedule> schedules) override {
+    prefetched += schedules.size();
+    prefetched_before_adding = prefetched_before_adding || added.empty();
+  }
 
   AddOutcome add(int id, const Schedule& schedule, double, const Limits& limits) override {
     AddOutcome outcome;
@@ -144,6 +149,12 @@ TEST_F(SessionTest, EqualCandidatesLeaveTheDefault) {
   ASSERT_TRUE(report.ok());
   EXPECT_EQ(stages_of(*report), 1);
   EXPECT_EQ(report->gain, 0);
+}
+
+TEST_F(SessionTest, CompilersStartOnEveryCandidateBeforeTheFirstIsChecked) {
+  ASSERT_TRUE(tune(5, normal()).ok());
+  EXPECT_TRUE(runner.prefetched_before_adding);
+  EXPECT_EQ(runner.prefetched, 5u);
 }
 
 TEST_F(SessionTest, OneCandidateIsCheckedAndWins) {

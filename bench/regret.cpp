@@ -1,0 +1,279 @@
+// The cost model against exhaustive search: for each of a fixed list of problems, every legal schedule is compiled,
+// checked and timed, and the model's first choice, its top 16 and what a normal race picks are held against the best.
+//
+//   regret --device cpu|cuda[:N] [--only FIRST-LAST] [--cache DIR] [--threads N] [--commit HASH] [--no-race] >
+//   file.json
+//
+// With --race-only nothing exhaustive is run: the rows say how long a race takes and how far it got.
+// Progress goes to standard error. An interrupted run is resumed by the same command with the same --cache.
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cmath>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "bench/regret_problems.h"
+#include "runtime/engine.h"
+#include "tuner/session.h"
+#include "tuner/tune.h"
+
+namespace saccade::bench {
+namespace {
+
+using nlohmann::json;
+
+std::atomic<bool> cancelled{false};
+
+struct Options {
+  bool is_cuda = false;
+  int ordinal = 0;
+  int threads = 0;
+  int first = 1, last = 1000;
+  std::optional<TuningPolicy> race_only;
+  std::string cache, commit, command;
+};
+
+int usage() {
+  std::fputs(
+      "usage: regret --device cpu|cuda[:N] [--only FIRST-LAST] [--cache DIR] [--threads N] [--commit HASH] "
+      "[--no-race]\n",
+      stderr);
+  return 2;
+}
+
+bool parse(int count, char** arguments, Options& options) {
+  bool has_device = false;
+  for (int i = 0; i < count; ++i) options.command += (i == 0 ? "" : " ") + std::string(arguments[i]);
+  for (int i = 1; i < count; ++i) {
+    const std::string name = arguments[i];
+    if (i + 1 == count) return false;
+    const std::string value = arguments[++i];
+    if (name == "--device") {
+      has_device = value == "cpu" || value.rfind("cuda", 0) == 0;
+      options.is_cuda = value != "cpu";
+      if (value.size() > 5 && value[4] == ':') options.ordinal = std::atoi(value.c_str() + 5);
+    } else if (name == "--only") {
+      if (std::sscanf(value.c_str(), "%d-%d", &options.first, &options.last) != 2) return false;
+    } else if (name == "--cache") {
+      options.cache = value;
+    } else if (name == "--threads") {
+      options.threads = std::atoi(value.c_str());
+    } else if (name == "--commit") {
+      options.commit = value;
+    } else if (name == "--race-only" && (value == "quick" || value == "normal")) {
+      options.race_only = value == "quick" ? TuningPolicy::quick : TuningPolicy::normal;
+    } else {
+      return false;
+    }
+  }
+  return has_device;
+}
+
+/// Ratio to the default of the fastest of `lines` for which `counts` holds.
+template <class F>
+double best_ratio(const tuner::TuneReport& report, F counts) {
+  double best = 1;
+  for (std::size_t i = 0; i < report.candidates.size(); ++i) {
+    const tuner::CandidateReport& line = report.candidates[i];
+    if (line.ratio > 0 && std::isfinite(line.ratio) && counts(i, line)) best = std::min(best, line.ratio);
+  }
+  return best;
+}
+
+/// The schedules that a normal race would compile, whatever the store says of them.
+std::vector<Schedule> normal_plan(const tuner::TuneReport& exhaustive) {
+  std::vector<RankedSchedule> ranked;
+  for (const tuner::CandidateReport& line : exhaustive.candidates) {
+    Cost cost;
+    cost.total_us = line.predicted_us;
+    ranked.push_back({line.schedule, cost});
+  }
+  std::stable_sort(ranked.begin(), ranked.end(),
+                   [](const auto& a, const auto& b) { return a.cost.total_us < b.cost.total_us; });
+  const auto known_bad = [&](const Schedule& schedule) -> std::optional<std::string> {
+    for (const tuner::CandidateReport& line : exhaustive.candidates) {
+      const bool bad =
+          line.state == tuner::CandidateState::failed || line.state == tuner::CandidateState::rejected_before;
+      if (line.schedule == schedule && bad) return line.reason;
+    }
+    return std::nullopt;
+  };
+  std::vector<Schedule> result;
+  const tuner::PolicyRules rules = tuner::rules_of(TuningPolicy::normal);
+  for (const tuner::Candidate& candidate : tuner::plan_candidates(ranked, rules.selection, known_bad).candidates) {
+    result.push_back(candidate.schedule);
+  }
+  return result;
+}
+
+json row_of(const RegretProblem& problem, const tuner::TuneReport& exhaustive) {
+  const double best = best_ratio(exhaustive, [](auto, const auto&) { return true; });
+  const std::vector<Schedule> top = normal_plan(exhaustive);
+  const double top_best = best_ratio(exhaustive, [&](auto, const tuner::CandidateReport& line) {
+    return std::find(top.begin(), top.end(), line.schedule) != top.end();
+  });
+  int measured = 0;
+  json fastest = json::array();
+  std::vector<const tuner::CandidateReport*> lines;
+  for (const tuner::CandidateReport& line : exhaustive.candidates) {
+    if (!(line.ratio > 0)) continue;
+    ++measured;
+    lines.push_back(&line);
+  }
+  std::stable_sort(lines.begin(), lines.end(), [](const auto* a, const auto* b) { return a->ratio < b->ratio; });
+  for (std::size_t i = 0; i < lines.size() && i < 5; ++i) {
+    fastest.push_back({{"schedule", json::parse(to_json(lines[i]->schedule))},
+                       {"ratio_to_first", lines[i]->ratio},
+                       {"us", lines[i]->median_us},
+                       {"predicted_us", lines[i]->predicted_us}});
+  }
+  const tuner::CandidateReport& first = exhaustive.candidates[static_cast<std::size_t>(exhaustive.default_index)];
+  return {{"problem", problem.name},
+          {"candidates", exhaustive.candidates.size()},
+          {"measured", measured},
+          {"first", json::parse(to_json(first.schedule))},
+          {"first_us", exhaustive.default_us},
+          {"first_predicted_us", first.predicted_us},
+          {"best_us", exhaustive.default_us * best},
+          {"noise", exhaustive.noise},
+          {"first_regret", 1 / best - 1},
+          {"top16_regret", top_best / best - 1},
+          {"top16_size", top.size()},
+          {"fastest", fastest},
+          {"exhaustive_ms", exhaustive.elapsed_ms}};
+}
+
+void add_race(json& row, const tuner::TuneReport& exhaustive, const tuner::TuneReport& race, double best) {
+  for (const tuner::CandidateReport& line : exhaustive.candidates) {
+    if (line.schedule == race.outcome.schedule && line.ratio > 0) row["race_regret"] = line.ratio / best - 1;
+  }
+  row["race_winner"] = json::parse(to_json(race.outcome.schedule));
+  row["race_gain"] = race.gain;
+  row["race_ms"] = race.elapsed_ms;
+  row["race_complete"] = race.complete;
+}
+
+json summary_of(const json& rows) {
+  json result;
+  for (const char* field : {"first_regret", "top16_regret", "race_regret"}) {
+    double log_sum = 0, worst = 0;
+    int count = 0;
+    for (const json& row : rows) {
+      if (!row.contains(field)) continue;
+      const double ratio = 1 + row[field].get<double>();
+      log_sum += std::log(ratio);
+      worst = std::max(worst, ratio - 1);
+      ++count;
+    }
+    if (count > 0) result[field] = {{"geomean", std::exp(log_sum / count) - 1}, {"worst", worst}, {"problems", count}};
+  }
+  return result;
+}
+
+Expected<tuner::TuneReport> tune(Engine& engine, const std::shared_ptr<const Device>& device,
+                                 const RegretProblem& problem, TuningPolicy policy) {
+  SACCADE_ASSIGN(const Family* family, choose_family(problem.problem, device->target()));
+  const TuneRequest request{&problem.problem, &problem.shape, &problem.bindings(), family, device, policy};
+  tuner::TuneOptions options;
+  options.cancel = &cancelled;
+  options.progress = [&](const tuner::TuneProgress& p) {
+    std::fprintf(stderr, "\r%-44s %-8s %4d/%-4d  %5.1f s, best ratio %.3f   ", problem.name.c_str(), p.phase, p.done,
+                 p.total, p.elapsed_ms / 1000, p.best_ratio);
+  };
+  return tuner::tune(engine, request, options);
+}
+
+json exhaustive_row(Engine& engine, const std::shared_ptr<const Device>& device, const RegretProblem& problem) {
+  const Expected<tuner::TuneReport> exhaustive = tune(engine, device, problem, TuningPolicy::exhaustive);
+  if (!exhaustive.ok()) return {{"problem", problem.name}, {"error", exhaustive.status().message()}};
+  json row = row_of(problem, *exhaustive);
+  row["complete"] = exhaustive->complete;
+  if (!cancelled) {
+    const Expected<tuner::TuneReport> race = tune(engine, device, problem, TuningPolicy::normal);
+    if (race.ok()) add_race(row, *exhaustive, *race, best_ratio(*exhaustive, [](auto, const auto&) { return true; }));
+  }
+  fmt::print(stderr, "\r{:<44} first {:9.1f} us, regret {:6.2f}%, top 16 {:6.2f}%, {} of {} measured\n", problem.name,
+             exhaustive->default_us, 100 * row["first_regret"].get<double>(), 100 * row["top16_regret"].get<double>(),
+             row["measured"].get<int>(), row["candidates"].get<int>());
+  return row;
+}
+
+json race_row(Engine& engine, const std::shared_ptr<const Device>& device, const RegretProblem& problem,
+              TuningPolicy policy) {
+  const Expected<tuner::TuneReport> race = tune(engine, device, problem, policy);
+  if (!race.ok()) return {{"problem", problem.name}, {"error", race.status().message()}};
+  const auto measured = std::count_if(race->candidates.begin(), race->candidates.end(),
+                                      [](const tuner::CandidateReport& line) { return line.ratio > 0; });
+  fmt::print(stderr, "\r{:<44} {:6.0f} ms, {} of {} measured in {} rounds, gain {:.2f}%\n", problem.name,
+             race->elapsed_ms, measured, race->candidates.size(), race->rounds, 100 * race->gain);
+  return {{"problem", problem.name},
+          {"elapsed_ms", race->elapsed_ms},
+          {"measured", measured},
+          {"candidates", race->candidates.size()},
+          {"rounds", race->rounds},
+          {"noise", race->noise},
+          {"gain", race->gain},
+          {"complete", race->complete},
+          {"default_us", race->default_us},
+          {"winner", json::parse(to_json(race->outcome.schedule))}};
+}
+
+json document_of(const Options& options, const Target& target, json rows) {
+  const auto now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
+  const json machine{{"device", target.name},
+                     {"arch", target.arch},
+                     {"driver", cuda_driver_version()},
+                     {"cores", target.cores},
+                     {"sm_count", target.sm_count}};
+  const json summary = summary_of(rows);
+  return {{"command", options.command}, {"commit", options.commit},
+          {"machine", machine},         {"date", fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(now))},
+          {"rows", std::move(rows)},    {"summary", summary}};
+}
+
+int run(const Options& options) {
+  EngineOptions engine_options;
+  engine_options.cache.directory = options.cache;
+  engine_options.cpu_threads = options.threads;
+  const Expected<std::shared_ptr<Engine>> engine = Engine::create(engine_options);
+  const Expected<std::shared_ptr<const Device>> device =
+      options.is_cuda ? cuda_device(options.ordinal) : cpu_device(options.threads);
+  for (const Status& status : {engine.status(), device.status()}) {
+    if (status.ok()) continue;
+    fmt::print(stderr, "regret: {}\n", status.message());
+    return 1;
+  }
+  json rows = json::array();
+  int number = 0;
+  for (const RegretProblem& problem : regret_problems(options.is_cuda)) {
+    ++number;
+    if (number < options.first || number > options.last || cancelled) continue;
+    rows.push_back(options.race_only ? race_row(**engine, *device, problem, *options.race_only)
+                                     : exhaustive_row(**engine, *device, problem));
+    if (rows.back().contains("error")) {
+      fmt::print(stderr, "\n{}: {}\n", problem.name, rows.back()["error"].get<std::string>());
+    }
+  }
+  fmt::print("{}\n", document_of(options, (*device)->target(), std::move(rows)).dump(1));
+  return 0;
+}
+
+}  // namespace
+}  // namespace saccade::bench
+
+int main(int count, char** arguments) {
+  saccade::bench::Options options;
+  if (!saccade::bench::parse(count, arguments, options)) return saccade::bench::usage();
+  std::signal(SIGINT, [](int) { saccade::bench::cancelled = true; });
+  return saccade::bench::run(options);
+}
