@@ -46,7 +46,7 @@ Expected<int> bench_command(const Options& options) {
   std::vector<BenchRow> rows;
   const auto measure = [&](const std::string& name, const PrepareOptions& prepare) -> Status {
     Progress progress("bench", 0, options.progress);
-    progress.update(0, name);
+    progress.step(0, name);
     SACCADE_ASSIGN(const auto plan, session.engine->prepare(session.device, workload.problem, workload.shape, prepare));
     if (!rows.empty() && plan->report().schedule == rows.front().report.schedule) return {};
     SACCADE_ASSIGN(const Timing timing, execution.time(*plan, options.bench.seconds));

@@ -129,7 +129,7 @@ Expected<int> compile_command(const Options& options) {
     Progress progress("compiling", static_cast<int>(wanted.size()), options.progress);
     for (const Target& target : wanted) {
       if (interrupted()) break;
-      progress.update(static_cast<int>(rows.size()), target.arch);
+      progress.step(static_cast<int>(rows.size()), target.arch);
       rows.push_back(build_row(*engine, options.engine, workload, target));
     }
   }

@@ -99,9 +99,11 @@ Status run_on(Demo& demo, const std::shared_ptr<const Device>& device) {
     print_line(
         coloured(Colour::cyan, cuda ? fmt::format("== {} ({}, {} SMs)\n", target.name, target.arch, target.sm_count)
                                     : fmt::format("== CPU ({}, {} cores)\n", target.arch, target.cores)));
-  Progress progress("demo", 0, demo.options.progress);
+  Progress progress("demo", static_cast<int>(demo.problems.size()), demo.options.progress);
+  int done = 0;
   for (const DemoProblem& problem : demo.problems) {
     if (interrupted()) return Status(StatusCode::cancelled, "interrupted");
+    progress.step(done++, problem.name);
     const Status status = run_problem(demo, session, problem, cuda ? cuda_dtype(problem) : "", progress);
     if (status.ok()) continue;
     if (status.code() == StatusCode::cancelled) return status;
@@ -125,7 +127,7 @@ void build_offline(Demo& demo) {
   int done = 0;
   for (const DemoProblem& problem : demo.problems) {
     if (interrupted()) break;
-    progress.update(done++, problem.name);
+    progress.step(done++, problem.name);
     const auto built = [&]() -> Expected<std::pair<Schedule, Engine::Built>> {
       SACCADE_ASSIGN(const DemoWorkload w,
                      demo_workload(problem, demo.data_file, cuda_dtype(problem), demo.options.seed));

@@ -97,9 +97,10 @@ Expected<tuner::TuneReport> tune_workload(const Session& session, const Workload
   tuner::TuneOptions options;
   options.cancel = &interrupted();
   options.progress = [&](const tuner::TuneProgress& step) {
-    progress.set_total(0);
-    progress.update(0, fmt::format("{} {}/{}, at most {} left, best {:.2f}x the default's speed", step.phase, step.done,
-                                   step.total, clock_text(step.eta_ms / 1000), 1 / step.best_ratio));
+    const std::string left =
+        step.eta_ms > 0 ? fmt::format(", at most {} left", clock_text(step.eta_ms / 1000)) : std::string();
+    progress.detail(fmt::format("{} {}/{}{}, best {:.2f}x the default's speed", step.phase, step.done, step.total, left,
+                                1 / step.best_ratio));
   };
   SACCADE_ASSIGN(tuner::TuneReport report, tuner::tune(*session.engine, request, options));
   if (keep) {

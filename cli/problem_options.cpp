@@ -66,9 +66,10 @@ Expected<double> scalar_value(const expr::ScalarDeclaration& declaration, const 
     return *value;
   }
   const auto value = number_from<std::int64_t>(text);
-  const bool fits = value && (declaration.type == expr::Type::i64 || (*value >= INT32_MIN && *value <= INT32_MAX));
+  const bool fits = value && *value != INT64_MIN &&
+                    (declaration.type == expr::Type::i64 || (*value >= INT32_MIN && *value <= INT32_MAX));
   // Bindings hold doubles: integers beyond 2^53 would be another number.
-  if (!fits || std::abs(static_cast<double>(*value)) > 0x1p53)
+  if (!fits || std::abs(*value) > std::int64_t{1} << 53)
     return Status::invalid_argument(fmt::format("--scalar {}: '{}' is no {}{}", declaration.name, text,
                                                 expr::name_of(declaration.type),
                                                 declaration.type == expr::Type::i64 ? " within 2^53" : ""));

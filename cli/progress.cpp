@@ -20,7 +20,13 @@ Progress::Progress(std::string title, int total, bool forced)
 
 Progress::~Progress() { clear(); }
 
-void Progress::update(int done, std::string_view detail) {
+void Progress::step(int done, std::string label) {
+  done_ = done;
+  label_ = std::move(label);
+  detail({});
+}
+
+void Progress::detail(std::string_view text) {
   if (!enabled_) return;
   const auto now = steady_clock::now();
   // Ten a second are enough for the eye; a log wants one every two seconds.
@@ -28,11 +34,11 @@ void Progress::update(int done, std::string_view detail) {
   if (shown_ && now - last_ < pause) return;
   last_ = now;
   shown_ = true;
-  const std::string text = line(done, detail, std::chrono::duration<double>(now - start_).count());
+  const std::string whole = line(text, std::chrono::duration<double>(now - start_).count());
   if (terminal_) {
-    fmt::print(stderr, "\r\x1b[K{}", text.substr(0, 118));
+    fmt::print(stderr, "\r\x1b[K{}", whole.substr(0, 118));
   } else {
-    fmt::print(stderr, "{}\n", text);
+    fmt::print(stderr, "{}\n", whole);
   }
   std::fflush(stderr);
 }
@@ -45,14 +51,15 @@ void Progress::clear() {
   shown_ = false;
 }
 
-std::string Progress::line(int done, std::string_view detail, double elapsed_s) const {
+std::string Progress::line(std::string_view detail, double elapsed_s) const {
   std::string text = title_;
   if (total_ > 0) {
-    text += fmt::format(" {}/{}", std::min(done, total_), total_);
-    if (done > 0) text += fmt::format(", {} left", clock_text(elapsed_s / done * std::max(0, total_ - done)));
+    text += fmt::format(" {}/{}", std::min(done_, total_), total_);
+    if (done_ > 0) text += fmt::format(", {} left", clock_text(elapsed_s / done_ * std::max(0, total_ - done_)));
   } else {
     text += fmt::format(", {}", clock_text(elapsed_s));
   }
+  if (!label_.empty()) text += fmt::format(": {}", label_);
   if (!detail.empty()) text += fmt::format(": {}", detail);
   return text;
 }

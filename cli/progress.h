@@ -15,17 +15,19 @@ class Progress {
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  void set_total(int total) { total_ = total; }
-  /// `done` steps are finished; `detail` says what is going on.
-  void update(int done, std::string_view detail);
+  /// `done` steps are finished; `label` names the next.
+  void step(int done, std::string label);
+  /// What is going on within the step.
+  void detail(std::string_view text);
   /// Removes the line, so that other output can follow.
   void clear();
 
  private:
-  std::string line(int done, std::string_view detail, double elapsed_s) const;
+  std::string line(std::string_view detail, double elapsed_s) const;
 
   std::string title_;
-  int total_;
+  std::string label_;
+  int total_, done_ = 0;
   bool terminal_, enabled_;
   bool shown_ = false;
   std::chrono::steady_clock::time_point start_, last_;

@@ -4,8 +4,9 @@
 #include <cstring>
 #include <limits>
 
-// One copy for each instruction set; the loader picks (GCC manual, "target_clones").
-#define SACCADE_CLONES __attribute__((target_clones("arch=skylake-avx512", "arch=haswell", "default")))
+// One copy for each instruction set; the loader picks (GCC manual, "target_clones"). Sets are named rather than
+// processors: "arch=" would ask for one vendor's. "avx512f" has its own FMA; 256-bit machines with AVX2 all have "fma".
+#define SACCADE_CLONES __attribute__((target_clones("avx512f", "fma", "default")))
 #define SACCADE_INLINE inline __attribute__((always_inline))
 
 namespace saccade::cli::unfused_kernels {

@@ -58,9 +58,9 @@ class Command : public testing::Test {
       store_from_double(dtype, tensor->data.data(), i, static_cast<double>(state >> 8) / (1 << 23) - 1);
     }
     const std::string file = path(name);
-    ASSERT_TRUE((file.ends_with(".npy") ? write_npy(file, *tensor)
-                                        : write_safetensors(file, {{"q", &*tensor}, {"k", &*tensor}, {"v", &*tensor}}))
-                    .ok());
+    const std::vector<NamedTensor> all = {{"q", &*tensor}, {"k", &*tensor}, {"v", &*tensor}};
+    const Status status = file.ends_with(".npy") ? write_npy(file, *tensor) : write_safetensors(file, all);
+    ASSERT_TRUE(status.ok()) << status.message();
   }
 
   fs::path folder_;

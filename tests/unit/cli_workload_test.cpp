@@ -51,7 +51,7 @@ TEST(Workload, FlagsBecomeAProblemAndAShape) {
 
 TEST(Workload, ScalarsTakeTheTypeOfTheirLiteral) {
   ProblemOptions options = small_options();
-  options.scalars = {"a=7", "b=3000000000", "c=0.5", "d:f32=2", "e:i64=1", "f:i32"};
+  options.scalars = {"s0=7", "s1=3000000000", "s2=0.5", "s3:f32=2", "s4:i64=1", "s5:i32"};
   const auto workload = workload_from_options(options);
   ASSERT_TRUE(workload.ok()) << workload.status().message();
   const auto& declared = workload->problem.declarations.scalars;
@@ -60,7 +60,7 @@ TEST(Workload, ScalarsTakeTheTypeOfTheirLiteral) {
   for (std::size_t i = 0; i < expected.size(); ++i) EXPECT_EQ(declared[i].type, expected[i]) << declared[i].name;
   EXPECT_EQ(workload->scalars[1], 3e9);
   EXPECT_FALSE(workload->scalars[5].has_value());
-  EXPECT_NE(workload->complete().message().find("scalar 'f' has no value"), std::string::npos);
+  EXPECT_NE(workload->complete().message().find("scalar 's5' has no value"), std::string::npos);
 }
 
 TEST(Workload, BadFlagsAreErrorsThatNameThem) {
