@@ -41,6 +41,7 @@ constexpr double kLookAhead = 0.942;           ///< what computing scores a step
 constexpr double kBarriersPerTile = 870;       ///< cycles, of one block alone on an SM
 constexpr double kBarriersPerWholeTile = 638;  ///< K and V awaited together
 constexpr double kBlockStart = 2357, kBlockStartPerRow = 5.34, kBlockStartPerTile = 0.24, kAloneOnSm = 7071;
+constexpr double kAlonePerTile = 1.05;     ///< nothing runs while a lone block waits
 constexpr double kUnevenTail = 0.19;       ///< of an uneven grid's time is its ragged end
 constexpr double kMaskedElement = 0.0063;  ///< cycles
 constexpr double kLaunchUs = 3;
@@ -102,6 +103,7 @@ Cost cost(const Problem& problem, const Target& target, const Shape& shape, cons
   const double masking = mixed_share * kMaskedElement * static_cast<double>(p.tile_m * p.tile_n);
   const double tile_cycles = tile.longest() + exposed * (tile.sum() - tile.longest()) +
                              barriers / resident * std::pow(warps / 4, 0.872) + masking;
+  const double alone = resident == 1 ? kAlonePerTile : 1;
   const double fixed_cycles = kBlockStart + kBlockStartPerRow * static_cast<double>(p.tile_m) +
                               kBlockStartPerTile * tile_cycles + (resident == 1 ? kAloneOnSm : 0);
 
@@ -122,7 +124,7 @@ Cost cost(const Problem& problem, const Target& target, const Shape& shape, cons
                        2 * static_cast<double>(shape.batch) * static_cast<double>(shape.heads_kv) * seqlen_kv *
                            (problem.head_dim_qk + problem.head_dim_v);
   cost.memory_us = target.memory_gb_per_s > 0 ? bytes / (target.memory_gb_per_s * 1e3) : 0;
-  cost.total_us = kLaunchUs + std::max((kv_tiles * tile_cycles + fixed_cycles) * to_us, cost.memory_us);
+  cost.total_us = kLaunchUs + std::max((kv_tiles * tile_cycles * alone + fixed_cycles) * to_us, cost.memory_us);
   return cost;
 }
 
