@@ -1,6 +1,7 @@
 // The correctness grid on a CUDA device. Exit code 0: all right; 1: a failure; 77: no device, skipped; 2: bad
 // arguments.
 //   test_gpu_grid [--results FILE] [--subset sanitizer] [--threads N] [--kernels N] [--device N]
+//   test_gpu_grid --compile sm_90a [--threads N]     compiles the kernels and runs none: needs NVRTC and no device
 // SACCADE_GRID_ONLY=index runs one case; SACCADE_GRID_SCHEDULES=k also runs k random legal schedules for each;
 // SACCADE_GRID_EVERY=n takes every n-th problem.
 #include <fmt/format.h>
@@ -18,6 +19,7 @@
 
 #include "tests/support/call_runner.h"
 #include "tests/support/grid.h"
+#include "tests/support/grid_compile.h"
 #include "tests/support/grid_runner.h"
 
 namespace saccade::test_support {
@@ -26,7 +28,7 @@ namespace {
 constexpr int kSkipped = 77;
 
 struct Arguments {
-  std::string command, results;
+  std::string command, results, compile_for;
   bool sanitizer = false;
   int threads = std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, 16);
   int kernels = 0, device = 0;
@@ -42,6 +44,8 @@ bool parse(int count, char** values, Arguments& arguments) {
       arguments.results = value;
     } else if (name == "--subset" && value == "sanitizer") {
       arguments.sanitizer = true;
+    } else if (name == "--compile") {
+      arguments.compile_for = value;
     } else if (name == "--threads") {
       arguments.threads = std::max(1, std::atoi(value.c_str()));
     } else if (name == "--kernels") {
@@ -114,6 +118,29 @@ bool write_results(const Arguments& arguments, const Target& target, const GridR
   return file.good();
 }
 
+int compile(const Arguments& arguments) {
+  const auto target = cuda_target(arguments.compile_for);
+  if (!target.ok()) {
+    std::printf("%s\n", target.status().message().c_str());
+    return 2;
+  }
+  if (const auto compiler = nvrtc_compiler(); !compiler.ok()) {
+    std::printf("skipped: %s\n", compiler.status().message().c_str());
+    return kSkipped;
+  }
+  TemporaryEngine engine;
+  GridRunOptions options;
+  options.threads = arguments.threads;
+  read_environment(options);
+  const GridCompileReport report = compile_grid(*engine, make_grid({.target = Target::Kind::cuda}), *target, options);
+  for (const std::string& line : report.failures) std::printf("%s\n", line.c_str());
+  for (const std::string& line : report.spills) std::printf("spills %s\n", line.c_str());
+  std::printf("%d kernels for %s, %.0f ms each, the slowest %.0f ms; %zu failed, %zu spill\n", report.kernels,
+              target->arch.c_str(), report.compile_ms / std::max(1, report.kernels), report.slowest_ms,
+              report.failures.size(), report.spills.size());
+  return report.failures.empty() && report.kernels > 0 ? 0 : 1;
+}
+
 int run(const Arguments& arguments) {
   auto device = cuda_device(arguments.device);
   if (!device.ok()) {
@@ -151,5 +178,6 @@ int main(int count, char** values) {
                 values[0]);
     return 2;
   }
-  return saccade::test_support::run(arguments);
+  return arguments.compile_for.empty() ? saccade::test_support::run(arguments)
+                                       : saccade::test_support::compile(arguments);
 }
