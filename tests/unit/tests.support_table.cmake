@@ -1,0 +1,2 @@
+saccade_test(test_support_table SOURCES ${CMAKE_CURRENT_LIST_DIR}/support_table_test.cpp LIBRARIES saccade_runtime)
+target_compile_definitions(test_support_table PRIVATE SACCADE_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
