@@ -53,11 +53,10 @@ struct ReferenceRowIndex {
 };
 ReferenceRowIndex reference_row_index(const Problem& problem, const Shape& shape, const HostCall& call, const ReferenceRow& row);
 
-/// The 2x rule of the design: max|o - exact| <= 2 max|plain - exact| + one rounding at each step, that is half an ulp of the
-/// largest |o| in its storage type, and o_rounding. Without the latter a plain result that is right by luck, as happens with
-/// few keys or with one row that decides, would be a bound that no computation meets twice. For lse: 2 max|plain - exact| +
-/// lse_rounding + 4 fp32 ulps of the largest |lse|. -inf and 0 of empty rows must be exact; NaN belongs where the exact
-/// value is NaN and nowhere else.
+/// The 2x rule of the design: max|o - exact| <= 2 (max|plain - exact| + o_rounding) + half an ulp, in the storage type, of the
+/// largest |o|. o_rounding is there because a plain result can be right by luck, as happens with few keys or with one row
+/// that decides, and no computation can count on luck twice. For lse: 2 (max|plain - exact| + lse_rounding) + 4 fp32 ulps of
+/// the largest |lse|. -inf and 0 of empty rows must be exact; NaN belongs where the exact value is NaN and nowhere else.
 struct ErrorReport {
   double o_error = 0, o_bound = 0;      ///< maximum absolute error and what the rule allows
   double lse_error = 0, lse_bound = 0;

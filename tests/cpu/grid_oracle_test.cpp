@@ -131,8 +131,8 @@ TEST(Oracle, AnUnrepresentableScoreDoesNotMakeTheYardstickInfinite) {
 }
 
 TEST(Oracle, SizeOfOneRoundingByHand) {
-  // Two keys of weight 1/2 and values 1 and -1: o is 0. Scores are 3, so a rounding moves each P by 3/2 * 2^-24, and its
-  // own rounding by 1/2 * 2^-24: the root of 2 * ((3/2)^2 + (1/2)^2) is the root of 5.
+  // Two keys of weight 1/2 and values 1 and -1: o is 0. Scores are 3, so a rounding moves each P by 3/2 * 2^-24, and
+  // its own rounding by 1/2 * 2^-24: the root of 2 * ((3/2)^2 + (1/2)^2) is the root of 5.
   AttentionCall call = make_call(make_problem(DataType::f32, 1), {.seqlen_q = 1, .seqlen_kv = 2});
   call.scale = 1;
   call.q.set(0, 0, 0, 0, 1);
@@ -215,6 +215,38 @@ TEST_F(Compare, NanMustBeNan) {
   EXPECT_FALSE(report().pass);
   actual_.o[20] = kNaN;
   EXPECT_TRUE(report().pass) << report().detail;
+}
+
+// The rule must be tight enough to see mistakes that kernels make: here an exact computation of something else.
+TEST(ErrorRule, SeesEachCommonMistakeInEveryDtype) {
+  const struct {
+    const char *what, *mask, *wrong_mask, *score, *wrong_score;
+  } mistakes[] = {
+      {"causal without the diagonal", "kv_idx <= q_idx", "kv_idx < q_idx", "score", "score"},
+      {"the other causal alignment", "kv_idx <= q_idx", "kv_idx <= q_idx + (len_kv - len_q)", "score", "score"},
+      {"a window one key too wide", "q_idx - kv_idx < 16 && kv_idx <= q_idx", "q_idx - kv_idx < 17 && kv_idx <= q_idx",
+       "score", "score"},
+      {"the last key left out", "true", "kv_idx < len_kv - 1", "score", "score"},
+      {"a key of the next tile left out", "true", "kv_idx != 32", "score", "score"},
+      {"no softcap", "true", "true", "2.0 * tanh(score / 2.0)", "score"},
+      {"scores in units of log2", "true", "true", "score", "score * 1.4427"},
+      {"distance bias off by one", "true", "true", "score - 0.25 * abs(q_idx - kv_idx)",
+       "score - 0.25 * abs(q_idx - kv_idx - 1)"},
+  };
+  for (const DataType dtype : {DataType::f32, DataType::f16, DataType::bf16}) {
+    for (const auto& mistake : mistakes) {
+      Random random(21);
+      AttentionCall call = make_call(make_problem(dtype, 64, mistake.mask, mistake.score),
+                                     {.heads_q = 2, .heads_kv = 2, .seqlen_q = 48, .seqlen_kv = 50});
+      for (TensorImage* image : {&call.q, &call.k, &call.v}) image->fill_normal(random, 1);
+      AttentionCall wrong = call;
+      wrong.problem = make_problem(dtype, 64, mistake.wrong_mask, mistake.wrong_score);
+      HostResult actual = exact(wrong);
+      EXPECT_FALSE(compare(call.problem, actual, exact(call), plain(call), false).pass)
+          << mistake.what << " in " << name_of(dtype);
+      EXPECT_TRUE(compare(call.problem, exact(call), exact(call), plain(call), true).pass) << mistake.what;
+    }
+  }
 }
 
 TEST_F(Compare, LseIsOnlyLookedAtWhenAskedFor) {
