@@ -13,9 +13,32 @@ std::tuple<std::int64_t, std::int64_t, int> footprint(const Resources& r) {
 }
 
 bool is_preferred(const Contender& a, const Contender& b) {
-  if (a.is_default != b.is_default) return a.is_default;
   if (footprint(a.resources) != footprint(b.resources)) return needs_fewer_resources(a.resources, b.resources);
   return a.order < b.order;
+}
+
+/// Above this the control says that nothing can be told apart: other work has the machine.
+constexpr double kMostNoise = 0.10;
+
+/// By more than the band and by more than what its own ratio may be off: anything less would trade the default for
+/// nothing.
+bool clearly_beats(const Contender& contender, const Contender& standard, double band) {
+  return (contender.ratio + contender.error) * (1 + band) < standard.ratio;
+}
+
+std::string reason_for(const Contender& winner, const Contender& fastest, bool is_undecidable,
+                       const DecisionRules& rules, double gain) {
+  if (is_undecidable) {
+    return fmt::format(
+        "the default stays: its own two copies differ by {:.0f}%, so the machine is busy with other work",
+        100 * rules.noise);
+  }
+  if (!winner.is_default)
+    return fmt::format("{:.2f}% faster than the default, band {:.2f}%", 100 * gain, 100 * rules.band());
+  if (fastest.is_default) return "the cost model's choice is the fastest";
+  return fmt::format(
+      "the fastest beats the default by {:.2f}%, inside the band of {:.2f}% and its own error of {:.2f}%",
+      100 * (winner.ratio / fastest.ratio - 1), 100 * rules.band(), 100 * fastest.error);
 }
 
 }  // namespace
@@ -44,26 +67,19 @@ Decision decide(std::span<const Contender> contenders, const DecisionRules& rule
     return decision;
   }
   const double limit = fastest->ratio * (1 + decision.band);
-  const Contender* winner = fastest;
-  for (const Contender& contender : contenders) {
-    if (!std::isfinite(contender.ratio) || contender.ratio > limit) continue;
-    // A contender inside the fastest one's band but not clearly ahead of the default would trade the default for
-    // nothing.
-    const bool beats_default =
-        standard == nullptr || contender.is_default || contender.ratio * (1 + decision.band) < standard->ratio;
-    if (beats_default && is_preferred(contender, *winner)) winner = &contender;
+  const bool is_undecidable = standard != nullptr && rules.noise > kMostNoise;
+  const bool default_is_tied = standard != nullptr && standard->ratio <= limit;
+  const Contender* winner = standard;
+  if (!is_undecidable && !default_is_tied) {
+    for (const Contender& contender : contenders) {
+      if (!std::isfinite(contender.ratio) || contender.ratio > limit) continue;
+      if (standard != nullptr && !clearly_beats(contender, *standard, decision.band)) continue;
+      if (winner == standard || is_preferred(contender, *winner)) winner = &contender;
+    }
   }
   decision.winner = static_cast<int>(winner - contenders.data());
   decision.gain = standard == nullptr ? 0 : standard->ratio / winner->ratio - 1;
-  if (winner->is_default) {
-    decision.reason = fastest->is_default
-                          ? "the cost model's choice is the fastest"
-                          : fmt::format("the fastest beats the default by {:.2f}%, inside the band of {:.2f}%",
-                                        100 * (winner->ratio / fastest->ratio - 1), 100 * decision.band);
-  } else {
-    decision.reason =
-        fmt::format("{:.2f}% faster than the default, band {:.2f}%", 100 * decision.gain, 100 * decision.band);
-  }
+  decision.reason = reason_for(*winner, *fastest, is_undecidable, rules, decision.gain);
   return decision;
 }
 

@@ -34,9 +34,10 @@ struct Decision {
   std::string reason;  ///< one sentence for the report
 };
 
-/// The default stays unless another contender is faster by more than the band. Among the contenders within the band of
-/// the fastest, the default is preferred, then fewer resources, then the earlier in the plan: what a repeated race
-/// cannot decide must not be decided by chance.
+/// The default stays unless another contender is faster by more than the band and its own error, and when the noise is
+/// so large that nothing can be told apart. Among the contenders within the band of the fastest, the default is
+/// preferred, then fewer resources, then the earlier in the plan: what a repeated race cannot decide must not be
+/// decided by chance.
 Decision decide(std::span<const Contender> contenders, const DecisionRules& rules);
 
 /// True when `contender` can no longer be the best: slower than the fastest by more than the band and both errors.

@@ -40,6 +40,29 @@ TEST(Decision, DefaultStaysInsideTheMeasuredNoise) {
   EXPECT_EQ(decide(field, {.noise = 0.02, .tie_fraction = 0.015}).winner, 1);
 }
 
+TEST(Decision, OnABusyMachineTheDefaultStaysWhateverTheRatios) {
+  const std::vector<Contender> field{contender(0, 1.0), contender(1, 0.46)};
+  const Decision decision = decide(field, {.noise = 0.61, .tie_fraction = 0.02});
+  EXPECT_EQ(decision.winner, 0);
+  EXPECT_EQ(decision.gain, 0);
+  EXPECT_NE(decision.reason.find("busy"), std::string::npos) << decision.reason;
+}
+
+TEST(Decision, ALeadWithinItsOwnErrorIsNoLead) {
+  std::vector<Contender> field{contender(0, 1.0), contender(1, 0.95)};
+  field[1].error = 0.06;
+  EXPECT_EQ(decide(field, {.noise = 0.005, .tie_fraction = 0.015}).winner, 0);
+  field[1].error = 0.01;
+  EXPECT_EQ(decide(field, {.noise = 0.005, .tie_fraction = 0.015}).winner, 1);
+}
+
+TEST(Decision, AmongEqualsTheOneWithAClearLeadWins) {
+  // The fastest is too uncertain to take the default's place; the second is not.
+  std::vector<Contender> field{contender(0, 1.0), contender(1, 0.900), contender(2, 0.905)};
+  field[1].error = 0.2;
+  EXPECT_EQ(decide(field, {.noise = 0.005, .tie_fraction = 0.015}).winner, 2);
+}
+
 TEST(Decision, AmongEqualsFewerResourcesWin) {
   const std::vector<Contender> field{contender(0, 1.0), contender(1, 0.900, 96 * 1024), contender(2, 0.905, 64 * 1024)};
   EXPECT_EQ(decide(field, {.noise = 0.0, .tie_fraction = 0.015}).winner, 2);
