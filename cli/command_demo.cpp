@@ -43,10 +43,10 @@ std::string measurement_text(const DemoProblem& problem, const DemoWorkload& dem
   std::string text = fmt::format("{}  {}\n", coloured(Colour::bold, problem.name), problem.what);
   text += fmt::format("  {}\n", describe(demo.workload));
   text += fmt::format("  {} ({})\n  from: {}; binary: {}\n", m.report.schedule.family, schedule_text(m.report.schedule),
-                      m.schedule_source, m.report.binary_source);
-  text += fmt::format("  {}, {:.1f} GFLOP/s; {} the untuned default", human_time_us(m.median_us), m.gflop_per_s,
-                      speed_text(m.default_us, m.median_us));
-  if (m.unfused_us) text += fmt::format(", {} unfused", speed_text(*m.unfused_us, m.median_us));
+                      m.schedule_source, m.binary_source);
+  text += fmt::format("  {}, {:.1f} GFLOP/s; {} the untuned default", human_time_us(m.best_us), m.gflop_per_s,
+                      speed_text(m.default_us, m.best_us));
+  if (m.unfused_us) text += fmt::format(", {} unfused", speed_text(*m.unfused_us, m.best_us));
   text += fmt::format("\n  {}", verification_text(m.verification, demo.workload.problem.lse));
   if (m.model_error)
     text += fmt::format("\n  against the model's own output: {:.2e}, bound {:.2e}", *m.model_error,
@@ -62,6 +62,8 @@ Json measurement_json(const DemoProblem& problem, const DemoWorkload& demo, cons
               {"shape", json_of(demo.workload.shape, demo.workload.problem)},
               {"plan", parsed(to_json(m.report))},
               {"schedule_source", m.schedule_source},
+              {"binary_source", m.binary_source},
+              {"best_us", m.best_us},
               {"median_us", m.median_us},
               {"gflop_per_s", m.gflop_per_s},
               {"default_us", m.default_us},
@@ -190,11 +192,9 @@ Status run_devices(Demo& demo) {
 }
 
 void print_summary(const Demo& demo, const EngineStatistics& statistics, double seconds) {
-  print_line(
-      "Times are medians. The default is the cost model's first choice. Unfused: S = Q K^T, softmax, P V as three "
-      "vectorised\n"
-      "passes in fp32 with the same threads, best of 3. Bounds are twice the error of a plain computation in the same "
-      "precision.");
+  print_line("Times are the best of about 0.3 s of runs. The default is the cost model's first choice.");
+  print_line("Unfused: S = Q K^T, softmax, P V as three vectorised fp32 passes with the same threads, best of 3.");
+  print_line("Bounds are twice the error of a plain computation in the same precision, plus one rounding.");
   print_line(fmt::format("{} kernels compiled, {} from the cache; {} schedules raced; {:.0f} s", statistics.compiled,
                          statistics.cache_hits, demo.raced, seconds));
   print_line(demo.failed == 0 ? fmt::format("demo: {} problems verified", demo.verified)

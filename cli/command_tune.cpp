@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <vector>
 
@@ -73,9 +74,11 @@ void print_report(const tuner::TuneReport& report, const Workload& workload, boo
   if (untried > 0) print_line(fmt::format("{} more were not tried within the budget", untried));
   print_line();
   print_line(fmt::format("winner     {}", schedule_text(report.outcome.schedule)));
-  print_line(fmt::format("           {} against {} for the default: {:+.1f}% (noise {:.1f}%, margin {:.1f}%)",
-                         human_time_us(report.winner_us), human_time_us(report.default_us), 100 * report.gain,
-                         100 * report.noise, 100 * report.band));
+  print_line(fmt::format("           {} against {} for the default: {:+.1f}% ({})", human_time_us(report.winner_us),
+                         human_time_us(report.default_us), 100 * report.gain,
+                         std::isfinite(report.noise)
+                             ? fmt::format("noise {:.1f}%, margin {:.1f}%", 100 * report.noise, 100 * report.band)
+                             : "too few rounds to know the noise"));
   print_line(fmt::format("           {}", report.reason));
   print_line(fmt::format("took       {} in {} rounds{}", human_time_us(1000 * report.elapsed_ms), report.rounds,
                          report.cancelled  ? "; interrupted, the best so far stands"

@@ -1,5 +1,7 @@
 #include "cli/demo_measure.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -17,9 +19,33 @@ constexpr int kUnfusedRuns = 3;
 
 struct Plans {
   std::shared_ptr<const Plan> chosen, untuned;
-  std::string source;
+  std::string schedule_source, binary_source;
   int raced = 0;
 };
+
+/// The engine's choice, or the winner of a race when there is no tuned row yet.
+Status choose_plan(const Session& session, const Workload& workload, TuningPolicy policy, const PrepareOptions& options,
+                   Progress& progress, Plans& plans) {
+  SACCADE_ASSIGN(plans.chosen, session.engine->prepare(session.device, workload.problem, workload.shape, options));
+  plans.schedule_source = plans.chosen->report().schedule_source;
+  plans.binary_source = plans.chosen->report().binary_source;
+  if (policy == TuningPolicy::off || plans.schedule_source.starts_with("tuned")) return {};
+  const auto tuned = tune_workload(session, workload, policy, options.use_cache, progress);
+  if (!tuned.ok()) {
+    if (tuned.status().code() == StatusCode::cancelled) return tuned.status();
+    plans.schedule_source += fmt::format(" (tuning failed: {})", tuned.status().message());
+    return {};
+  }
+  plans.raced = static_cast<int>(std::count_if(tuned->candidates.begin(), tuned->candidates.end(),
+                                               [](const auto& candidate) { return candidate.samples > 0; }));
+  plans.schedule_source = "tuned (just now)";
+  if (tuned->outcome.schedule == plans.chosen->report().schedule) return {};
+  PrepareOptions winner = options;
+  winner.schedule = tuned->outcome.schedule;
+  SACCADE_ASSIGN(plans.chosen, session.engine->prepare(session.device, workload.problem, workload.shape, winner));
+  plans.binary_source = plans.chosen->report().binary_source;
+  return {};
+}
 
 Expected<Plans> make_plans(const Session& session, const Workload& workload, TuningPolicy policy, bool use_cache,
                            Progress& progress) {
@@ -27,23 +53,9 @@ Expected<Plans> make_plans(const Session& session, const Workload& workload, Tun
   PrepareOptions options;
   options.bindings = workload.bindings();
   options.use_cache = use_cache;
+  SACCADE_TRY(choose_plan(session, workload, policy, options, progress, plans));
   SACCADE_ASSIGN(options.schedule, choose_offline({}, workload, session.device->target()));
   SACCADE_ASSIGN(plans.untuned, session.engine->prepare(session.device, workload.problem, workload.shape, options));
-  options.schedule.reset();
-  SACCADE_ASSIGN(plans.chosen, session.engine->prepare(session.device, workload.problem, workload.shape, options));
-  plans.source = plans.chosen->report().schedule_source;
-  if (policy == TuningPolicy::off || plans.source.starts_with("tuned")) return plans;
-  const auto tuned = tune_workload(session, workload, policy, use_cache, progress);
-  if (!tuned.ok()) {
-    if (tuned.status().code() == StatusCode::cancelled) return tuned.status();
-    plans.source += " (tuning failed: " + tuned.status().message() + ")";
-    return plans;
-  }
-  plans.raced = static_cast<int>(std::count_if(tuned->candidates.begin(), tuned->candidates.end(),
-                                               [](const auto& candidate) { return candidate.samples > 0; }));
-  options.schedule = tuned->outcome.schedule;
-  SACCADE_ASSIGN(plans.chosen, session.engine->prepare(session.device, workload.problem, workload.shape, options));
-  plans.source = "tuned (just now)";
   return plans;
 }
 
@@ -57,8 +69,9 @@ Status time_plans(Execution& execution, const Plans& plans, DemoMeasurement& mea
       timing->samples_us.insert(timing->samples_us.end(), part.samples_us.begin(), part.samples_us.end());
     }
   }
+  measurement.best_us = chosen.best_us();
   measurement.median_us = chosen.median_us();
-  measurement.default_us = same ? measurement.median_us : untuned.median_us();
+  measurement.default_us = same ? measurement.best_us : untuned.best_us();
   return {};
 }
 
@@ -80,7 +93,8 @@ Expected<DemoMeasurement> measure_demo(const Session& session, const DemoWorkloa
   DemoMeasurement measurement;
   SACCADE_ASSIGN(const Plans plans, make_plans(session, workload, policy, use_cache, progress));
   measurement.report = plans.chosen->report();
-  measurement.schedule_source = plans.source;
+  measurement.schedule_source = plans.schedule_source;
+  measurement.binary_source = plans.binary_source;
   measurement.raced = plans.raced;
 
   SACCADE_ASSIGN(Execution execution, Execution::create(session.device, workload));
@@ -93,7 +107,7 @@ Expected<DemoMeasurement> measure_demo(const Session& session, const DemoWorkloa
     measurement.pass = measurement.pass && *measurement.model_error <= demo.expected_tolerance;
   }
   SACCADE_TRY(time_plans(execution, plans, measurement));
-  measurement.gflop_per_s = workload.flops / measurement.median_us / 1e3;
+  measurement.gflop_per_s = workload.flops / measurement.best_us / 1e3;
 
   if (session.device->target().kind == Target::Kind::cpu) {
     const int threads = session.device->target().cores;

@@ -18,9 +18,11 @@ struct DemoMeasurement {
   PlanReport report;
   std::string schedule_source;  ///< "tuned (just now)" even when the row was stored and read back
   int raced = 0;                ///< schedules compiled and raced for it, in the tuning worker
-  double median_us = 0, default_us = 0;
+  std::string binary_source;
+  double best_us = 0, median_us = 0;
+  double default_us = 0;  ///< best, of the cost model's schedule
   double gflop_per_s = 0;
-  std::optional<double> unfused_us;  ///< CPU only
+  std::optional<double> unfused_us;  ///< best; CPU only
   std::string unfused_note;          ///< why there is none
   Verification verification;
   std::optional<double> model_error;  ///< largest difference from the model's own output
