@@ -16,21 +16,35 @@ struct Row {
   bool floating;
 };
 constexpr std::array kRows = {
-    Row{DataType::f32, "f32", 4, true},   Row{DataType::f16, "f16", 2, true},   Row{DataType::bf16, "bf16", 2, true},
-    Row{DataType::e4m3, "e4m3", 1, true}, Row{DataType::e5m2, "e5m2", 1, true}, Row{DataType::f64, "f64", 8, true},
-    Row{DataType::i8, "i8", 1, false},    Row{DataType::i16, "i16", 2, false},  Row{DataType::i32, "i32", 4, false},
-    Row{DataType::i64, "i64", 8, false},  Row{DataType::u8, "u8", 1, false},    Row{DataType::u16, "u16", 2, false},
+    Row{DataType::f32, "f32", 4, true},   Row{DataType::f16, "f16", 2, true},
+    Row{DataType::bf16, "bf16", 2, true}, Row{DataType::e4m3, "e4m3", 1, true},
+    Row{DataType::e5m2, "e5m2", 1, true}, Row{DataType::f64, "f64", 8, true},
+    Row{DataType::i8, "i8", 1, false},    Row{DataType::i16, "i16", 2, false},
+    Row{DataType::i32, "i32", 4, false},  Row{DataType::i64, "i64", 8, false},
+    Row{DataType::u8, "u8", 1, false},    Row{DataType::u16, "u16", 2, false},
     Row{DataType::u32, "u32", 4, false},  Row{DataType::boolean, "bool", 1, false},
 };
 const Row& row(DataType type) { return kRows[static_cast<std::size_t>(type)]; }
 
 constexpr std::array<std::pair<std::string_view, DataType>, 18> kAliases = {{
-    {"float32", DataType::f32}, {"fp32", DataType::f32}, {"float", DataType::f32},
-    {"float16", DataType::f16}, {"fp16", DataType::f16}, {"half", DataType::f16},
-    {"bfloat16", DataType::bf16}, {"float64", DataType::f64}, {"fp64", DataType::f64},
-    {"int8", DataType::i8}, {"int16", DataType::i16}, {"int32", DataType::i32}, {"int64", DataType::i64},
-    {"uint8", DataType::u8}, {"uint16", DataType::u16}, {"uint32", DataType::u32},
-    {"float8_e4m3fn", DataType::e4m3}, {"float8_e5m2", DataType::e5m2},
+    {"float32", DataType::f32},
+    {"fp32", DataType::f32},
+    {"float", DataType::f32},
+    {"float16", DataType::f16},
+    {"fp16", DataType::f16},
+    {"half", DataType::f16},
+    {"bfloat16", DataType::bf16},
+    {"float64", DataType::f64},
+    {"fp64", DataType::f64},
+    {"int8", DataType::i8},
+    {"int16", DataType::i16},
+    {"int32", DataType::i32},
+    {"int64", DataType::i64},
+    {"uint8", DataType::u8},
+    {"uint16", DataType::u16},
+    {"uint32", DataType::u32},
+    {"float8_e4m3fn", DataType::e4m3},
+    {"float8_e5m2", DataType::e5m2},
 }};
 
 /// Decodes a small IEEE-like float; `no_inf` is the e4m3fn rule (only S.1111.111 is NaN).
@@ -79,7 +93,8 @@ std::uint8_t encode_fp8(double value, int exponent_bits, int mantissa_bits, doub
   const auto scaled = static_cast<unsigned>(std::ldexp(magnitude, mantissa_bits - exponent));
   const unsigned implicit = 1u << mantissa_bits;
   if (scaled < implicit) return sign | static_cast<std::uint8_t>(scaled);
-  return sign | static_cast<std::uint8_t>((static_cast<unsigned>(exponent + bias) << mantissa_bits) + scaled - implicit);
+  return sign |
+         static_cast<std::uint8_t>((static_cast<unsigned>(exponent + bias) << mantissa_bits) + scaled - implicit);
 }
 
 }  // namespace

@@ -10,13 +10,25 @@ namespace saccade {
 
 /// The values are the C ABI's (`saccade_dtype`) and never change.
 enum class DataType : std::uint8_t {
-  f32 = 0, f16 = 1, bf16 = 2, e4m3 = 3, e5m2 = 4, f64 = 5,
-  i8 = 6, i16 = 7, i32 = 8, i64 = 9, u8 = 10, u16 = 11, u32 = 12, boolean = 13,
+  f32 = 0,
+  f16 = 1,
+  bf16 = 2,
+  e4m3 = 3,
+  e5m2 = 4,
+  f64 = 5,
+  i8 = 6,
+  i16 = 7,
+  i32 = 8,
+  i64 = 9,
+  u8 = 10,
+  u16 = 11,
+  u32 = 12,
+  boolean = 13,
 };
 
-std::string_view name_of(DataType type);                          ///< "bf16", "i32", "bool", ...
+std::string_view name_of(DataType type);                             ///< "bf16", "i32", "bool", ...
 std::optional<DataType> data_type_from_name(std::string_view name);  ///< also "float16", "bfloat16", "fp16", ...
-std::size_t size_of(DataType type);                               ///< bytes of one element
+std::size_t size_of(DataType type);                                  ///< bytes of one element
 bool is_float(DataType type);
 
 float float_from_f16(std::uint16_t bits);

@@ -52,8 +52,8 @@ class [[nodiscard]] Status {
 template <class T>
 class [[nodiscard]] Expected {
  public:
-  Expected(T value) : state_(std::in_place_index<0>, std::move(value)) {}            // NOLINT(google-explicit-constructor)
-  Expected(Status status) : state_(std::in_place_index<1>, std::move(status)) {      // NOLINT(google-explicit-constructor)
+  Expected(T value) : state_(std::in_place_index<0>, std::move(value)) {}        // NOLINT(google-explicit-constructor)
+  Expected(Status status) : state_(std::in_place_index<1>, std::move(status)) {  // NOLINT(google-explicit-constructor)
     assert(!std::get<1>(state_).ok());
   }
 
@@ -76,8 +76,8 @@ class [[nodiscard]] Expected {
 }  // namespace saccade
 
 /// Returns from the enclosing function when `expr` (a Status) is not ok.
-#define SACCADE_TRY(expr)                                   \
-  do {                                                      \
+#define SACCADE_TRY(expr)                                                              \
+  do {                                                                                 \
     if (::saccade::Status try_status_ = (expr); !try_status_.ok()) return try_status_; \
   } while (false)
 

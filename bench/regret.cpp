@@ -123,10 +123,16 @@ json row_of(const RegretProblem& problem, const tuner::TuneReport& exhaustive) {
     return std::find(top.begin(), top.end(), line.schedule) != top.end();
   });
   int measured = 0;
-  json fastest = json::array();
+  json fastest = json::array(), not_measured = json::array();
   std::vector<const tuner::CandidateReport*> lines;
   for (const tuner::CandidateReport& line : exhaustive.candidates) {
-    if (!(line.ratio > 0)) continue;
+    if (static_cast<int>(&line - exhaustive.candidates.data()) != exhaustive.default_index && !(line.ratio > 0)) {
+      not_measured.push_back({{"schedule", json::parse(to_json(line.schedule))},
+                              {"state", name_of(line.state)},
+                              {"fault", name_of(line.fault)},
+                              {"reason", line.reason}});
+      continue;
+    }
     ++measured;
     lines.push_back(&line);
   }
@@ -150,6 +156,7 @@ json row_of(const RegretProblem& problem, const tuner::TuneReport& exhaustive) {
           {"top16_regret", top_best / best - 1},
           {"top16_size", top.size()},
           {"fastest", fastest},
+          {"not_measured", not_measured},
           {"exhaustive_ms", exhaustive.elapsed_ms}};
 }
 

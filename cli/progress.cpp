@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <utility>
 
@@ -65,7 +66,7 @@ std::string Progress::line(std::string_view detail, double elapsed_s) const {
 }
 
 std::string clock_text(double seconds) {
-  const int whole = static_cast<int>(std::max(0.0, seconds) + 0.5);
+  const int whole = static_cast<int>(std::lround(std::max(0.0, seconds)));
   return fmt::format("{}:{:02}", whole / 60, whole % 60);
 }
 

@@ -36,18 +36,18 @@ struct Cost {
 
 /// One kernel launch of a plan. Several run in order on one stream (split-KV, then combine).
 struct Launch {
-  std::string symbol;               ///< extern "C" name in the binary
-  std::uint32_t grid = 0;           ///< CUDA: blocks in x
-  std::uint32_t block = 0;          ///< CUDA: threads
-  std::uint32_t shared_bytes = 0;   ///< CUDA: dynamic
-  std::int64_t work_items = 0;      ///< CPU: the kernel is called with sub-ranges of [0, work_items) from any thread
-  std::int64_t grain = 1;           ///< CPU: work items of one call; as many as are worth waking a thread for
+  std::string symbol;              ///< extern "C" name in the binary
+  std::uint32_t grid = 0;          ///< CUDA: blocks in x
+  std::uint32_t block = 0;         ///< CUDA: threads
+  std::uint32_t shared_bytes = 0;  ///< CUDA: dynamic
+  std::int64_t work_items = 0;     ///< CPU: the kernel is called with sub-ranges of [0, work_items) from any thread
+  std::int64_t grain = 1;          ///< CPU: work items of one call; as many as are worth waking a thread for
 };
 
 struct LaunchGeometry {
   std::vector<Launch> launches;  ///< empty when there is nothing to compute
   std::int64_t workspace_bytes = 0;
-  int splits = 1;                ///< goes into KernelParams::splits
+  int splits = 1;  ///< goes into KernelParams::splits
 };
 
 struct Family {
@@ -90,7 +90,8 @@ struct RankedSchedule {
   Schedule schedule;
   Cost cost;
 };
-std::vector<RankedSchedule> rank_candidates(const Family&, const Problem&, const Target&, const Shape&, const expr::Bindings&);
+std::vector<RankedSchedule> rank_candidates(const Family&, const Problem&, const Target&, const Shape&,
+                                            const expr::Bindings&);
 
 /// Template headers as they stand in templates/, embedded at build time: name ("saccade_templates/cuda/forward_sm80.h") and text.
 struct EmbeddedTemplate {

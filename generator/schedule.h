@@ -11,8 +11,8 @@
 namespace saccade {
 
 struct Schedule {
-  std::string family;                           ///< such as "cuda.fwd.sm80"
-  std::map<std::string, std::int64_t> params;   ///< such as {"tile_m", 128}
+  std::string family;                          ///< such as "cuda.fwd.sm80"
+  std::map<std::string, std::int64_t> params;  ///< such as {"tile_m", 128}
 
   bool operator==(const Schedule&) const = default;
   auto operator<=>(const Schedule&) const = default;

@@ -17,7 +17,8 @@ struct Shape {
   std::int64_t seqlen_kv = 0;  ///< varlen: the longest sequence
   std::int64_t total_q = 0;    ///< varlen: rows of q; dense: 0
   std::int64_t total_kv = 0;   ///< varlen: rows of k and v; dense: 0
-  int alignment = 16;          ///< bytes (2, 4, 8 or 16) that divide every pointer and every batch, head and row stride of q, k, v, o
+  int alignment =
+      16;  ///< bytes (2, 4, 8 or 16) that divide every pointer and every batch, head and row stride of q, k, v, o
 
   bool operator==(const Shape&) const = default;
 };
@@ -31,6 +32,7 @@ struct MaskDensity {
   double computed = 1;  ///< of all pairs: those in mixed or full tiles
   double mixed = 0;     ///< of all pairs: those in mixed tiles
 };
-MaskDensity mask_density(const Problem& problem, const Shape& shape, const expr::Bindings& bindings, int tile_m, int tile_n);
+MaskDensity mask_density(const Problem& problem, const Shape& shape, const expr::Bindings& bindings, int tile_m,
+                         int tile_n);
 
 }  // namespace saccade

@@ -83,10 +83,9 @@ Status take_measured(const ChooseRequest& request, const Family& family, Choice&
   choice.provisional = !remark.empty();
   if (choice.provisional) return {};
   const auto start = std::chrono::steady_clock::now();
-  const Expected<TuneOutcome> outcome = tune_schedule(
-      request.engine,
-      {&request.problem, &request.planned, &request.options.bindings, &family, request.device, request.options.tuning,
-       request.options.use_cache});
+  const Expected<TuneOutcome> outcome =
+      tune_schedule(request.engine, {&request.problem, &request.planned, &request.options.bindings, &family,
+                                     request.device, request.options.tuning, request.options.use_cache});
   choice.tune_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
   if (!outcome.ok() && outcome.status().code() == StatusCode::cancelled) return outcome.status();
   const Status usable = outcome.ok() ? check_legal(family, request, outcome->schedule) : outcome.status();

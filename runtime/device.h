@@ -31,7 +31,8 @@ class Device {
   const Target& target() const { return target_; }
   int ordinal() const { return ordinal_; }
   /// Loads from memory and resolves the symbols; sets the dynamic shared memory limits of the launches.
-  virtual Expected<std::shared_ptr<const Kernel>> load(const std::string& code, const std::vector<Launch>& launches) const = 0;
+  virtual Expected<std::shared_ptr<const Kernel>> load(const std::string& code,
+                                                       const std::vector<Launch>& launches) const = 0;
   /// Device memory, for the tuner, tests and the CLI; never used by `run`. CPU: 64-byte aligned host memory.
   virtual Expected<void*> allocate(std::size_t bytes) const = 0;
   virtual void release(void* memory) const = 0;
@@ -63,7 +64,7 @@ Expected<std::shared_ptr<const Device>> cpu_device(int threads = 0, const std::s
 /// CUDA device `ordinal` on its primary context (or the caller's current one when it is of that device).
 /// `not_found` when there is no driver or no such device, and says which.
 Expected<std::shared_ptr<const Device>> cuda_device(int ordinal = 0);
-int cuda_device_count();         ///< 0 when there is no driver
+int cuda_device_count();            ///< 0 when there is no driver
 std::string cuda_driver_version();  ///< "13.0", empty when there is no driver
 
 }  // namespace saccade

@@ -29,7 +29,7 @@ struct PrepareOptions {
   expr::Bindings bindings;
   /// Use exactly this schedule (validated by its family) instead of choosing one.
   std::optional<Schedule> schedule;
-  bool use_cache = true;  ///< false: neither read nor write binaries, tuned rows or rejected candidates
+  bool use_cache = true;    ///< false: neither read nor write binaries, tuned rows or rejected candidates
   Stream stream = nullptr;  ///< looked at only to refuse tuning while it is being captured
 };
 
@@ -40,7 +40,7 @@ struct PlanReport {
   std::string schedule_source;  ///< "user", "tuned (user cache)", "tuned (pack PATH)", "tuned (just now)", "cost model"
   std::string binary_source;    ///< "compiled", "user cache", "pack PATH", "memory"
   std::vector<std::string> declined;  ///< families that declined, with their reason
-  Cost cost;                    ///< predicted
+  Cost cost;                          ///< predicted
   int registers = 0;
   std::int64_t spill_bytes = 0, shared_bytes = 0, workspace_bytes = 0;
   double choose_ms = 0, emit_ms = 0, compile_ms = 0, load_ms = 0, total_ms = 0;
@@ -57,7 +57,7 @@ struct RunArguments {
   TensorStrides q_stride{}, k_stride{}, v_stride{}, o_stride{};
   const int* cu_seqlens_q = nullptr;
   const int* cu_seqlens_kv = nullptr;
-  std::optional<float> scale;  ///< default 1/sqrt(head_dim_qk)
+  std::optional<float> scale;               ///< default 1/sqrt(head_dim_qk)
   const TableArgument* tables = nullptr;    ///< as many as the problem declares
   const ScalarArgument* scalars = nullptr;  ///< as many as the problem declares
   void* workspace = nullptr;                ///< workspace_bytes() of the plan, 256-byte aligned
@@ -88,15 +88,17 @@ class Engine {
   virtual ~Engine() = default;
 
   /// Looks the plan up (at most 1 us when it was made before), else makes it. Plans live as long as the engine does.
-  virtual Expected<std::shared_ptr<const Plan>> prepare(const std::shared_ptr<const Device>& device, const Problem& problem,
-                                                        const Shape& shape, const PrepareOptions& options) = 0;
+  virtual Expected<std::shared_ptr<const Plan>> prepare(const std::shared_ptr<const Device>& device,
+                                                        const Problem& problem, const Shape& shape,
+                                                        const PrepareOptions& options) = 0;
   /// Emits and compiles without loading, through the cache: works for a CUDA target with no GPU.
   struct Built {
     std::string source;
     CompiledBinary binary;  ///< `log` is empty when it came from the cache
     std::string binary_source;
   };
-  virtual Expected<Built> build(const Problem& problem, const Target& target, const Schedule& schedule, bool use_cache) = 0;
+  virtual Expected<Built> build(const Problem& problem, const Target& target, const Schedule& schedule,
+                                bool use_cache) = 0;
   virtual cache::Store& store() = 0;
   virtual EngineStatistics statistics() const = 0;
 };

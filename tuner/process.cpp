@@ -19,8 +19,6 @@
 #include "tuner/limits.h"
 #include "tuner/protocol.h"
 
-extern char** environ;
-
 namespace saccade::tuner {
 namespace {
 

@@ -190,6 +190,7 @@ struct RowScratch {
   std::vector<Real> s;                  ///< scores, then exp(s - max)
   std::vector<double> score_magnitude;  ///< of each score: what a rounding of its computation is relative to
   std::vector<double> variance;         ///< of each column of o
+  std::vector<double> absolute;         ///< sum P |V| of each column
 };
 
 /// The row maximum of the kept scores; -inf when there are none. A NaN score makes it NaN, as it makes the row.
@@ -249,6 +250,7 @@ void note_rounding(const RowInput<double>& row, RowScratch<double>& scratch, dou
   if (!std::isfinite(total) || !std::all_of(o, o + head_dim, [](double x) { return std::isfinite(x); })) return;
   const double p_roundoff = unit_roundoff(row.problem.v_dtype);
   scratch.variance.assign(static_cast<std::size_t>(head_dim), 0);
+  scratch.absolute.assign(static_cast<std::size_t>(head_dim), 0);
   double lse_variance = 0;
   for (std::int64_t j = 0; j < row.sequence.len_kv; ++j) {
     if (!row.keep[j]) continue;
@@ -259,10 +261,14 @@ void note_rounding(const RowInput<double>& row, RowScratch<double>& scratch, dou
     for (int c = 0; c < head_dim; ++c) {
       const double s_part = by_score * (v[c] - o[c]), p_part = by_p * v[c];
       scratch.variance[static_cast<std::size_t>(c)] += s_part * s_part + p_part * p_part;
+      scratch.absolute[static_cast<std::size_t>(c)] += p * std::abs(v[c]);
     }
     lse_variance += by_score * by_score;
   }
-  for (const double variance : scratch.variance) result.o_rounding = std::max(result.o_rounding, std::sqrt(variance));
+  for (std::size_t c = 0; c < scratch.variance.size(); ++c) {
+    const double sum = unit_roundoff(DataType::f32) * scratch.absolute[c];
+    result.o_rounding = std::max(result.o_rounding, std::sqrt(scratch.variance[c]) + sum);
+  }
   result.lse_rounding = std::max(result.lse_rounding, std::sqrt(lse_variance));
 }
 

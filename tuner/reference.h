@@ -28,8 +28,8 @@ struct HostCall {
 struct HostResult {
   std::vector<double> o;
   std::vector<double> lse;
-  /// Of reference_float64: the most that one fp32 rounding of each score and one rounding of each P would change an element
-  /// of o or of lse by, to first order (root of the sum of squares).
+  /// Of reference_float64: the most that one fp32 rounding of each score, one rounding of each P and one fp32 rounding of the
+  /// sum PV would change an element of o or of lse by, to first order.
   double o_rounding = 0, lse_rounding = 0;
 };
 
@@ -45,24 +45,28 @@ struct ReferenceRow {
 };
 /// The same for some rows only, for calls that are too large for all: o [rows, head_dim_v] and lse [rows], in the order of
 /// `rows`. Fastest when rows of one (b, KV head) follow each other.
-HostResult reference_float64(const Problem& problem, const Shape& shape, const HostCall& call, std::span<const ReferenceRow> rows);
-HostResult unfused(const Problem& problem, const Shape& shape, const HostCall& call, std::span<const ReferenceRow> rows);
+HostResult reference_float64(const Problem& problem, const Shape& shape, const HostCall& call,
+                             std::span<const ReferenceRow> rows);
+HostResult unfused(const Problem& problem, const Shape& shape, const HostCall& call,
+                   std::span<const ReferenceRow> rows);
 /// Where a row stands in a whole result: its index among the rows of o and among the elements of lse.
 struct ReferenceRowIndex {
   std::int64_t o = 0, lse = 0;
 };
-ReferenceRowIndex reference_row_index(const Problem& problem, const Shape& shape, const HostCall& call, const ReferenceRow& row);
+ReferenceRowIndex reference_row_index(const Problem& problem, const Shape& shape, const HostCall& call,
+                                      const ReferenceRow& row);
 
 /// The 2x rule of the design: max|o - exact| <= 2 (max|plain - exact| + o_rounding) + half an ulp, in the storage type, of the
 /// largest |o|. o_rounding is there because a plain result can be right by luck, as happens with few keys or with one row
 /// that decides, and no computation can count on luck twice. For lse: 2 (max|plain - exact| + lse_rounding) + 4 fp32 ulps of
 /// the largest |lse|. -inf and 0 of empty rows must be exact; NaN belongs where the exact value is NaN and nowhere else.
 struct ErrorReport {
-  double o_error = 0, o_bound = 0;      ///< maximum absolute error and what the rule allows
+  double o_error = 0, o_bound = 0;  ///< maximum absolute error and what the rule allows
   double lse_error = 0, lse_bound = 0;
   bool pass = false;
   std::string detail;  ///< where and by how much, when it fails
 };
-ErrorReport compare(const Problem& problem, const HostResult& actual, const HostResult& exact, const HostResult& plain, bool with_lse);
+ErrorReport compare(const Problem& problem, const HostResult& actual, const HostResult& exact, const HostResult& plain,
+                    bool with_lse);
 
 }  // namespace saccade

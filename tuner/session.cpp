@@ -11,7 +11,7 @@ Session::Session(Runner& runner, CandidatePlan plan, PolicyRules rules, SessionC
                  double start_ms)
     : runner_(runner),
       plan_(std::move(plan)),
-      rules_(std::move(rules)),
+      rules_(rules),
       callbacks_(std::move(callbacks)),
       limits_(std::move(limits)),
       start_ms_(start_ms) {

@@ -175,7 +175,7 @@ ElementEmitter::Text ElementEmitter::body(const Node& n) {
       std::string text = emit(*n.args[0]);
       for (std::size_t i = 1; i < n.args.size(); ++i) {
         text = fmt::format("wrap_multiply({}, {})", text, emit(*n.args[i]));
-        if (n.type == Type::i32) text = "wrap<int>(" + text + ")";
+        if (n.type == Type::i32) text.insert(0, "wrap<int>(").append(")");
       }
       return {text};
     }

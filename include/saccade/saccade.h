@@ -66,13 +66,14 @@ typedef struct saccade_engine saccade_engine;
 
 typedef struct saccade_engine_options {
   size_t struct_size;
-  const char* cache_directory;     /* null: $SACCADE_CACHE_DIR, $XDG_CACHE_HOME/saccade, $HOME/.cache/saccade, else memory only */
-  const char* const* packs;        /* read-only databases below the user's; pack_count paths */
+  const char*
+      cache_directory; /* null: $SACCADE_CACHE_DIR, $XDG_CACHE_HOME/saccade, $HOME/.cache/saccade, else memory only */
+  const char* const* packs; /* read-only databases below the user's; pack_count paths */
   size_t pack_count;
-  int64_t cache_max_bytes;         /* 0: 1 GiB */
-  int32_t cache_read_only;         /* bool */
-  int32_t cache_memory_only;       /* bool */
-  int32_t cpu_threads;             /* 0: all that the process may use */
+  int64_t cache_max_bytes;   /* 0: 1 GiB */
+  int32_t cache_read_only;   /* bool */
+  int32_t cache_memory_only; /* bool */
+  int32_t cpu_threads;       /* 0: all that the process may use */
 } saccade_engine_options;
 
 /* `options` may be null: all defaults. A cache that cannot be opened is no error. */
@@ -86,9 +87,20 @@ SACCADE_API saccade_status saccade_engine_statistics(saccade_engine* engine, cha
 /* ---- Problem: what is computed --------------------------------------------------------------------------------------- */
 
 typedef enum saccade_dtype {
-  SACCADE_F32 = 0, SACCADE_F16 = 1, SACCADE_BF16 = 2, SACCADE_E4M3 = 3, SACCADE_E5M2 = 4, SACCADE_F64 = 5,
-  SACCADE_I8 = 6, SACCADE_I16 = 7, SACCADE_I32 = 8, SACCADE_I64 = 9,
-  SACCADE_U8 = 10, SACCADE_U16 = 11, SACCADE_U32 = 12, SACCADE_BOOL = 13
+  SACCADE_F32 = 0,
+  SACCADE_F16 = 1,
+  SACCADE_BF16 = 2,
+  SACCADE_E4M3 = 3,
+  SACCADE_E5M2 = 4,
+  SACCADE_F64 = 5,
+  SACCADE_I8 = 6,
+  SACCADE_I16 = 7,
+  SACCADE_I32 = 8,
+  SACCADE_I64 = 9,
+  SACCADE_U8 = 10,
+  SACCADE_U16 = 11,
+  SACCADE_U32 = 12,
+  SACCADE_BOOL = 13
 } saccade_dtype;
 
 typedef enum saccade_layout { SACCADE_DENSE = 0, SACCADE_VARLEN = 1 } saccade_layout;
@@ -170,8 +182,8 @@ typedef struct saccade_prepare_options {
    * keeps. They steer the choice of a schedule and never the result. */
   const saccade_scalar* scalars;
   const saccade_table* tables;
-  int32_t no_cache;          /* bool: neither read nor write the cache */
-  void* stream;              /* looked at only to refuse tuning while it is being captured */
+  int32_t no_cache; /* bool: neither read nor write the cache */
+  void* stream;     /* looked at only to refuse tuning while it is being captured */
 } saccade_prepare_options;
 
 /* `device` is "cpu", "cuda" or "cuda:N". Compiles, and measures if asked to; a plan that was made before is found in under a
@@ -194,13 +206,13 @@ typedef struct saccade_strides {
 /* Pointers are device pointers on CUDA. */
 typedef struct saccade_run_arguments {
   size_t struct_size;
-  const void* q;                 /* dense [batch, heads_q, seqlen_q, head_dim_qk]; varlen [total_q, heads_q, head_dim_qk] */
-  const void* k;                 /* dense [batch, heads_kv, seqlen_kv, head_dim_qk]; varlen [total_kv, heads_kv, head_dim_qk] */
-  const void* v;                 /* dense [batch, heads_kv, seqlen_kv, head_dim_v]; varlen [total_kv, heads_kv, head_dim_v] */
-  void* o;                       /* dense [batch, heads_q, seqlen_q, head_dim_v]; varlen [total_q, heads_q, head_dim_v] */
-  float* lse;                    /* contiguous; dense [batch, heads_q, seqlen_q]; varlen [heads_q, total_q]; natural logarithm */
+  const void* q; /* dense [batch, heads_q, seqlen_q, head_dim_qk]; varlen [total_q, heads_q, head_dim_qk] */
+  const void* k; /* dense [batch, heads_kv, seqlen_kv, head_dim_qk]; varlen [total_kv, heads_kv, head_dim_qk] */
+  const void* v; /* dense [batch, heads_kv, seqlen_kv, head_dim_v]; varlen [total_kv, heads_kv, head_dim_v] */
+  void* o;       /* dense [batch, heads_q, seqlen_q, head_dim_v]; varlen [total_q, heads_q, head_dim_v] */
+  float* lse;    /* contiguous; dense [batch, heads_q, seqlen_q]; varlen [heads_q, total_q]; natural logarithm */
   saccade_strides q_stride, k_stride, v_stride, o_stride;
-  const int32_t* cu_seqlens_q;   /* varlen: [batch + 1], in device memory on CUDA */
+  const int32_t* cu_seqlens_q; /* varlen: [batch + 1], in device memory on CUDA */
   const int32_t* cu_seqlens_kv;
   const saccade_table* tables;   /* as many as the problem declares, in its order */
   const saccade_scalar* scalars; /* likewise */
@@ -220,8 +232,9 @@ SACCADE_API saccade_status saccade_plan_run(const saccade_plan* plan, const sacc
  * architecture such as "sm_90a", which needs no GPU. SACCADE_OK whether it is supported or not. */
 SACCADE_API saccade_status saccade_supports(const char* target, const saccade_problem* problem, char** json);
 /* JSON: families with their reasons, and candidates with their predicted cost, cheapest first, at most `most` (0: 10). */
-SACCADE_API saccade_status saccade_explain(const char* target, const saccade_problem* problem, const saccade_shape* shape,
-                                           const saccade_prepare_options* options, int32_t most, char** json);
+SACCADE_API saccade_status saccade_explain(const char* target, const saccade_problem* problem,
+                                           const saccade_shape* shape, const saccade_prepare_options* options,
+                                           int32_t most, char** json);
 /* The source text of a kernel, with the given schedule or, when it is null, the cost model's. */
 SACCADE_API saccade_status saccade_emit(const char* target, const saccade_problem* problem, const saccade_shape* shape,
                                         const char* schedule_json, char** source);

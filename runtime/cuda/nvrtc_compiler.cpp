@@ -93,7 +93,7 @@ std::optional<Arch> parse_arch(std::string_view text) {
   const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), arch.number);
   if (error != std::errc()) return std::nullopt;
   arch.suffix.assign(rest, text.data() + text.size());
-  if (arch.suffix != "" && arch.suffix != "a" && arch.suffix != "f") return std::nullopt;
+  if (!arch.suffix.empty() && arch.suffix != "a" && arch.suffix != "f") return std::nullopt;
   return arch;
 }
 

@@ -26,11 +26,12 @@ union ScalarArgument {
 struct TensorStrides {
   long long batch;  ///< unused when the layout is varlen
   long long head;
-  long long row;    ///< between consecutive positions of a sequence
+  long long row;  ///< between consecutive positions of a sequence
 };
 
 struct KernelParams {
-  const void* q;  ///< dense [batch, heads_q, seqlen_q, head_dim_qk]; varlen [total_q, heads_q, head_dim_qk]; any strides
+  const void*
+      q;  ///< dense [batch, heads_q, seqlen_q, head_dim_qk]; varlen [total_q, heads_q, head_dim_qk]; any strides
   const void* k;  ///< dense [batch, heads_kv, seqlen_kv, head_dim_qk]; varlen [total_kv, heads_kv, head_dim_qk]
   const void* v;  ///< dense [batch, heads_kv, seqlen_kv, head_dim_v]; varlen [total_kv, heads_kv, head_dim_v]
   void* o;        ///< dense [batch, heads_q, seqlen_q, head_dim_v]; varlen [total_q, heads_q, head_dim_v]
@@ -39,16 +40,16 @@ struct KernelParams {
   const int* cu_seqlens_q;   ///< varlen: [batch + 1] on the device; dense: null
   const int* cu_seqlens_kv;  ///< varlen: [batch + 1] on the device; dense: null
   TensorStrides q_stride, k_stride, v_stride, o_stride;
-  long long total_q;  ///< varlen: rows of q; dense: batch * seqlen_q
+  long long total_q;     ///< varlen: rows of q; dense: batch * seqlen_q
   long long work_items;  ///< what launch_geometry returned
   int batch;
   int heads_q;
   int heads_kv;
-  int group;      ///< heads_q / heads_kv
-  int seqlen_q;   ///< dense: the length; varlen: an upper bound of every sequence's length
-  int seqlen_kv;  ///< likewise
-  int splits;     ///< KV splits (1: none)
-  float scale;    ///< s = scale * dot(q, k)
+  int group;                            ///< heads_q / heads_kv
+  int seqlen_q;                         ///< dense: the length; varlen: an upper bound of every sequence's length
+  int seqlen_kv;                        ///< likewise
+  int splits;                           ///< KV splits (1: none)
+  float scale;                          ///< s = scale * dot(q, k)
   TableArgument tables[kMaxTables];     ///< in the order of Problem::declarations.tables
   ScalarArgument scalars[kMaxScalars];  ///< in the order of Problem::declarations.scalars
 };

@@ -131,8 +131,8 @@ TEST(Oracle, AnUnrepresentableScoreDoesNotMakeTheYardstickInfinite) {
 }
 
 TEST(Oracle, SizeOfOneRoundingByHand) {
-  // Two keys of weight 1/2 and values 1 and -1: o is 0. Scores are 3, so a rounding moves each P by 3/2 * 2^-24, and
-  // its own rounding by 1/2 * 2^-24: the root of 2 * ((3/2)^2 + (1/2)^2) is the root of 5.
+  // Two keys of weight 1/2 and values 1 and -1: o is 0. Scores are 3, so a rounding moves each P by 3/2 * 2^-24, and its
+  // own rounding by 1/2 * 2^-24: the root of 2 * ((3/2)^2 + (1/2)^2) is the root of 5. The sum of P |V| is 1.
   AttentionCall call = make_call(make_problem(DataType::f32, 1), {.seqlen_q = 1, .seqlen_kv = 2});
   call.scale = 1;
   call.q.set(0, 0, 0, 0, 1);
@@ -140,7 +140,7 @@ TEST(Oracle, SizeOfOneRoundingByHand) {
     call.k.set(0, 0, j, 0, 3);
     call.v.set(0, 0, j, 0, j == 0 ? 1 : -1);
   }
-  EXPECT_DOUBLE_EQ(exact(call).o_rounding, 0x1p-24 * std::sqrt(5));
+  EXPECT_DOUBLE_EQ(exact(call).o_rounding, 0x1p-24 * (std::sqrt(5) + 1));
   EXPECT_DOUBLE_EQ(exact(call).lse_rounding, 0x1p-24 * 3 * std::sqrt(0.5));
 }
 

@@ -42,8 +42,12 @@ TEST(CpuGrid, EveryProblemIsWithinTwiceTheErrorOfAPlainComputation) {
   TemporaryEngine engine;
   ASSERT_TRUE(engine.status().ok()) << engine.status().message();
   GridRunOptions options;
-  for (const int threads : {0, 1, 3}) {  // all cores, no team, more threads than work often has
-    auto device = cpu_device(threads);
+  const struct {
+    int threads;
+    const char* arch;
+  } devices[] = {{0, ""}, {1, "avx2"}, {3, ""}, {2, "avx2"}};  // all cores, no team, more threads than there are cores
+  for (const auto& [threads, arch] : devices) {
+    auto device = cpu_device(threads, arch);
     ASSERT_TRUE(device.ok()) << device.status().message();
     options.devices.push_back(*device);
   }
