@@ -7,6 +7,7 @@ namespace saccade::tuner {
 namespace {
 
 constexpr std::size_t kGuardBytes = 4096;
+constexpr std::size_t kWorkspaceAlignment = 256;  // RunArguments::workspace
 
 Expected<Operand> allocate_operand(const std::shared_ptr<const Device>& device, TensorLayout layout, DataType dtype,
                                    int alignment) {
@@ -62,6 +63,20 @@ void DeviceMemory::reset() {
   if (data_ != nullptr) device_->release(data_);
   data_ = nullptr;
   bytes_ = 0;
+}
+
+Expected<Workspace> Workspace::allocate(const std::shared_ptr<const Device>& device, const Plan& plan) {
+  Workspace workspace;
+  const std::size_t bytes = static_cast<std::size_t>(plan.workspace_bytes());
+  if (bytes == 0) return workspace;
+  SACCADE_ASSIGN(workspace.memory_, DeviceMemory::allocate(device, bytes + kWorkspaceAlignment));
+  SACCADE_TRY(device->fill(workspace.memory_.data(), kPoison, workspace.memory_.bytes()));
+  return workspace;
+}
+
+void* Workspace::data() const {
+  const auto address = reinterpret_cast<std::uintptr_t>(memory_.data());
+  return memory_.data() + (kWorkspaceAlignment - address % kWorkspaceAlignment) % kWorkspaceAlignment;
 }
 
 Expected<DeviceBindings> upload_bindings(const std::shared_ptr<const Device>& device, const Problem& problem,

@@ -11,6 +11,8 @@
 
 namespace saccade::tuner {
 
+inline constexpr unsigned char kPoison = 0xFF;
+
 /// Device memory that is given back.
 class DeviceMemory {
  public:
@@ -30,6 +32,16 @@ class DeviceMemory {
   std::size_t bytes_ = 0;
 };
 
+/// What a plan may scribble on, aligned as its runs ask.
+class Workspace {
+ public:
+  static Expected<Workspace> allocate(const std::shared_ptr<const Device>& device, const Plan& plan);
+  void* data() const;
+
+ private:
+  DeviceMemory memory_;
+};
+
 /// An operand inside its allocation: [guard | elements | guard]. Guards hold poison: NaN in every float type.
 struct Operand {
   TensorLayout layout;
@@ -39,8 +51,6 @@ struct Operand {
 
   std::byte* first() const { return memory.data() + guard_bytes; }
 };
-
-inline constexpr unsigned char kPoison = 0xFF;
 
 /// Tables, scalars and lengths on the device, shared by the calls of one shape.
 struct DeviceBindings {

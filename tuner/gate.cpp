@@ -132,9 +132,7 @@ std::string Gate::written_outside(const std::vector<std::byte>& o, const std::ve
 Expected<GateVerdict> Gate::run_once(const Plan& plan, const Schedule& schedule, RunHooks* hooks) {
   SACCADE_TRY(device_->fill(memory_.o.memory.data(), kPoison, memory_.o.memory.bytes()));
   if (problem_.lse) SACCADE_TRY(device_->fill(memory_.lse.data(), kPoison, memory_.lse.bytes()));
-  SACCADE_ASSIGN(const DeviceMemory workspace,
-                 DeviceMemory::allocate(device_, static_cast<std::size_t>(plan.workspace_bytes())));
-  if (workspace.bytes() > 0) SACCADE_TRY(device_->fill(workspace.data(), kPoison, workspace.bytes()));
+  SACCADE_ASSIGN(const Workspace workspace, Workspace::allocate(device_, plan));
   RunArguments arguments = arguments_of(memory_, device_bindings_, problem_);
   arguments.workspace = workspace.data();
   if (hooks != nullptr) hooks->before_run(schedule);

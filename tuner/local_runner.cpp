@@ -202,8 +202,7 @@ AddOutcome LocalRunner::add_entry(int id, const Schedule& schedule, bool trusted
   Entry entry;
   entry.schedule = schedule;
   entry.plan = std::move(plan).value();
-  Expected<DeviceMemory> workspace =
-      DeviceMemory::allocate(device_, static_cast<std::size_t>(entry.plan->workspace_bytes()));
+  Expected<Workspace> workspace = Workspace::allocate(device_, *entry.plan);
   if (!workspace.ok()) return failed(workspace.status());
   entry.workspace = std::move(workspace).value();
   if (const Status status = warm_up(id, entry, outcome); !status.ok()) return failed(status);

@@ -40,7 +40,7 @@ class LocalRunner : public Runner {
   struct Entry {
     Schedule schedule;
     std::shared_ptr<const Plan> plan;
-    DeviceMemory workspace;
+    Workspace workspace;
     int repeats = 1;
   };
   LocalRunner(Engine& engine, std::shared_ptr<const Device> device, const RunnerProblem& problem);

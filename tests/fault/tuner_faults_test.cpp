@@ -139,6 +139,24 @@ TEST_F(TunerFaults, TheWinnersBinaryComesFromTheCacheAfterwards) {
   EXPECT_NE(built->binary_source, "compiled") << "the worker compiled it already";
 }
 
+TEST_F(TunerFaults, SchedulesThatSplitTheKeysAreMeasuredToo) {
+  setenv("SACCADE_WORKER", WORKER, 1);
+  shape_ = {.batch = 1, .heads_q = 2, .heads_kv = 1, .seqlen_q = 1, .seqlen_kv = 2048};
+  ranked_ = rank_candidates(*family_, problem_, device_->target(), shape_, {});
+  const auto splits = [](const Schedule& schedule) {
+    const auto found = schedule.params.find("kv_splits");
+    return found != schedule.params.end() && found->second > 1;
+  };
+  const Expected<TuneReport> report = tune();
+  ASSERT_TRUE(report.ok()) << report.status().message();
+  int measured_splits = 0;
+  for (const CandidateReport& line : report->candidates) {
+    EXPECT_NE(line.state, CandidateState::failed) << line.reason;
+    measured_splits += splits(line.schedule) && line.samples > 0 ? 1 : 0;
+  }
+  EXPECT_GT(measured_splits, 0) << "the plan should hold a split for one row of queries";
+}
+
 TEST_F(TunerFaults, CompileFailureIsRejected) { expect_rejected("compile", Fault::compile_failed); }
 TEST_F(TunerFaults, WrongResultIsRejected) { expect_rejected("wrong", Fault::wrong_result); }
 TEST_F(TunerFaults, CrashIsRejectedAndTheWorkerReplaced) { expect_rejected("crash", Fault::crashed); }
