@@ -33,7 +33,7 @@ class Faults : public saccade::tuner::RunHooks {
   void before_run(const Schedule& schedule) override {
     if (!matches(schedule)) return;
     // Two runs in the gate and one to warm up come before the first that is timed.
-    const bool is_timed = ++runs_[schedule] > 4;
+    const bool is_timed = ++runs_[schedule] > 3;
     if (fault_ == "crash" || (fault_ == "late_crash" && is_timed)) std::raise(SIGSEGV);
     if (fault_ == "killed") std::raise(SIGKILL);
     if (fault_ == "hang" || (fault_ == "late_hang" && is_timed)) hang();
