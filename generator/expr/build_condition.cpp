@@ -27,19 +27,8 @@ Op inverse(Op op) {
   }
 }
 
-bool holds(Op op, float a, float b) {
-  switch (op) {
-    case Op::equal: return a == b;
-    case Op::not_equal: return a != b;
-    case Op::less: return a < b;
-    case Op::less_equal: return a <= b;
-    case Op::greater: return a > b;
-    default: return a >= b;
-  }
-}
-
 NodePtr float_comparison(Op op, NodePtr a, NodePtr b) {
-  if (a->op == Op::real && b->op == Op::real) return boolean(holds(op, a->real, b->real));
+  if (a->op == Op::real && b->op == Op::real) return boolean(compares(op, a->real, b->real));
   // What depends on kv_idx stands on the left, constants on the right, otherwise the order of nodes decides.
   bool swap = compare(*b, *a) < 0;
   if ((a->op == Op::real) != (b->op == Op::real)) swap = a->op == Op::real;

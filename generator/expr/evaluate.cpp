@@ -15,17 +15,6 @@ Value rounded(const Evaluation& at, double value) {
   return {0, at.precision == Precision::f32 ? static_cast<double>(static_cast<float>(value)) : value};
 }
 
-bool compares(Op op, auto a, auto b) {
-  switch (op) {
-    case Op::equal: return a == b;
-    case Op::not_equal: return a != b;
-    case Op::less: return a < b;
-    case Op::less_equal: return a <= b;
-    case Op::greater: return a > b;
-    default: return a >= b;
-  }
-}
-
 Value comparison(const Node& n, const Evaluation& at) {
   const Value a = evaluate(*n.args[0], at), b = evaluate(*n.args[1], at);
   return whole(n.args[0]->type == Type::f32 ? compares(n.op, a.f, b.f) : compares(n.op, a.i, b.i));

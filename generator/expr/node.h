@@ -153,4 +153,17 @@ NodePtr select(const NodePtr& condition, const NodePtr& a, const NodePtr& b);
 NodePtr linear(const std::vector<NodePtr>& terms, const std::vector<std::int64_t>& coefficients, std::int64_t constant);
 
 }  // namespace build
+/// Whether `a op b`, for a comparison `op`.
+template <class Number>
+bool compares(Op op, Number a, Number b) {
+  switch (op) {
+    case Op::equal: return a == b;
+    case Op::not_equal: return a != b;
+    case Op::less: return a < b;
+    case Op::less_equal: return a <= b;
+    case Op::greater: return a > b;
+    default: return a >= b;
+  }
+}
+
 }  // namespace saccade::expr
