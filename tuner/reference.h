@@ -56,10 +56,10 @@ struct ReferenceRowIndex {
 ReferenceRowIndex reference_row_index(const Problem& problem, const Shape& shape, const HostCall& call,
                                       const ReferenceRow& row);
 
-/// The 2x rule of the design: max|o - exact| <= 2 (max|plain - exact| + o_rounding) + half an ulp, in the storage type, of the
-/// largest |o|. o_rounding is there because a plain result can be right by luck, as happens with few keys or with one row
-/// that decides, and no computation can count on luck twice. For lse: 2 (max|plain - exact| + lse_rounding) + 4 fp32 ulps of
-/// the largest |lse|. -inf and 0 of empty rows must be exact; NaN belongs where the exact value is NaN and nowhere else.
+/// The 2x rule of the design: max|o - exact| <= 2 max(max|plain - exact|, o_rounding) + half an ulp, in the storage type, of
+/// the largest |o|. o_rounding is there because a plain result can be right by luck, as happens with few keys or with one row
+/// that decides, and no computation can count on luck twice. For lse: 2 max(max|plain - exact|, lse_rounding) + 4 fp32 ulps
+/// of the largest |lse|. -inf and 0 of empty rows must be exact; NaN belongs where the exact value is NaN and nowhere else.
 struct ErrorReport {
   double o_error = 0, o_bound = 0;  ///< maximum absolute error and what the rule allows
   double lse_error = 0, lse_bound = 0;

@@ -143,7 +143,8 @@ LaunchGeometry launch_geometry(const Problem& problem, const Target&, const Shap
   forward.grain = grain_of(operations);
   geometry.launches.push_back(forward);
   if (p.kv_splits > 1) {
-    geometry.workspace_bytes = 4 * p.kv_splits * rows * (problem.head_dim_v + 1);
+    constexpr int kStatistics = 2;  // row maximum and row sum
+    geometry.workspace_bytes = 4 * p.kv_splits * rows * (problem.head_dim_v + kStatistics);
     Launch combine;
     combine.symbol = kCombineSymbol;
     combine.work_items = rows;

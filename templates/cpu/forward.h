@@ -21,13 +21,14 @@ class Forward {
   static constexpr int kWidth = L::kWidth;
 
   const KernelParams& p_;
+  const Scores<Config> scores_;
   Sequence sequence_;
   int q_first_, rows_;   ///< of the query tile
   int kv_first_, keys_;  ///< of the KV tile
   Scratch scratch_;
 
  public:
-  SACCADE_INLINE Forward(const KernelParams& p) : p_(p) {}
+  SACCADE_INLINE Forward(const KernelParams& p) : p_(p), scores_(p) {}
 
   /// Query tiles from the last to the first: under a causal mask they go from the longest to the shortest, so that
   /// threads end together.
@@ -48,11 +49,6 @@ class Forward {
   }
 
  private:
-  static constexpr bool kFactorInQueries = !Config::bf16_scores;
-
-  /// From q . k to what softmax takes: units of log2, or natural ones while a score rule is still to come.
-  SACCADE_INLINE float factor() const { return Rules::has_score ? p_.scale : p_.scale * kLog2E; }
-
   SACCADE_INLINE int panels() const { return (rows_ + L::kLanes - 1) / L::kLanes; }
   SACCADE_INLINE int rows_of(int panel) const { return smaller(L::kLanes, rows_ - panel * L::kLanes); }
 
@@ -65,7 +61,7 @@ class Forward {
     const Storage* q = static_cast<const Storage*>(p_.q) + sequence_.q_offset + q_first_ * p_.q_stride.row;
     for (int panel = 0; panel < panels(); ++panel) {
       load_queries<Config>(scratch_.q[panel], q + panel * L::kLanes * p_.q_stride.row, p_.q_stride.row, rows_of(panel),
-                           kFactorInQueries ? factor() : 1.0f);
+                           Scores<Config>::negated(p_));
       for (int c = 0; c < L::kChannels; ++c) {
         for (int lane = 0; lane < L::kLanes; ++lane) scratch_.o[panel][c][lane] = 0.0f;
       }
@@ -109,7 +105,7 @@ class Forward {
       scores(panel);
       apply_rules(panel, panel_class == TileClass::mixed);
       Float correction[L::kVectors];
-      softmax_panel<Config>(scratch_, panel, keys_, correction);
+      softmax_panel<Config>(scratch_, scores_, panel, keys_, correction);
       if (panel_class == TileClass::mixed && !finite) {
         outputs_guarded(panel, v, correction);
       } else {
@@ -142,7 +138,6 @@ class Forward {
       for (int r = 0; r < kRows; ++r) {
         SACCADE_UNROLL
         for (int v = 0; v < L::kVectors; ++v) {
-          if constexpr (!kFactorInQueries) acc[r][v] *= factor();
           store(&scratch_.s[n + r][v * kWidth], acc[r][v]);
         }
       }
@@ -156,7 +151,7 @@ class Forward {
     if constexpr (Rules::has_score) {
       for (int n = 0; n < keys_; ++n) {
         for (int lane = 0; lane < L::kLanes; ++lane) {
-          scratch_.s[n][lane] = Rules::score(p_, element(q_first + lane, n), scratch_.s[n][lane]) * kLog2E;
+          scratch_.s[n][lane] = Rules::score(p_, element(q_first + lane, n), scratch_.s[n][lane] * p_.scale);
         }
       }
     }
@@ -175,7 +170,7 @@ class Forward {
     return {sequence_.b, sequence_.h, q_idx, kv_first_ + n, sequence_.len_q, sequence_.len_kv};
   }
 
-  /// O^T = O^T * correction + V^T P^T of one panel.
+  /// O^T = O^T * correction + V^T P^T of one panel. The tile is summed by itself first, which keeps the error of long sums small.
   void outputs(int panel, Float (&correction)[L::kVectors]) {
     constexpr int kRows = Config::output_rows;
     const typename L::OutputElement* probabilities;
@@ -188,18 +183,16 @@ class Forward {
     const int steps = (keys_ + L::OutputStep::kDepth - 1) / L::OutputStep::kDepth;
     for (int block = 0; block < L::kChannelBlocks; ++block) {
       float* o = scratch_.o[panel][block * kRows];
-      Float acc[kRows][L::kVectors];
-      SACCADE_UNROLL
-      for (int r = 0; r < kRows; ++r) {
-        SACCADE_UNROLL
-        for (int v = 0; v < L::kVectors; ++v) acc[r][v] = load<Float>(o + r * L::kLanes + v * kWidth) * correction[v];
-      }
+      Float acc[kRows][L::kVectors] = {};
       accumulate<typename L::OutputStep, kWidth, kRows, L::kVectors, 1, kRows>(acc, scratch_.v[block][0], probabilities,
                                                                                steps);
       SACCADE_UNROLL
       for (int r = 0; r < kRows; ++r) {
         SACCADE_UNROLL
-        for (int v = 0; v < L::kVectors; ++v) store(o + r * L::kLanes + v * kWidth, acc[r][v]);
+        for (int v = 0; v < L::kVectors; ++v) {
+          float* sum = o + r * L::kLanes + v * kWidth;
+          store(sum, load<Float>(sum) * correction[v] + acc[r][v]);
+        }
       }
     }
   }
@@ -221,32 +214,43 @@ class Forward {
     }
   }
 
-  /// Divides by the row sums and writes O and LSE, or the partial results of a split. A row that keeps nothing gives 0
-  /// and -inf.
   void finish(int split) {
     for (int panel = 0; panel < panels(); ++panel) {
-      alignas(64) float inverse[L::kLanes];
-      alignas(64) float log_sum[L::kLanes];
-      for (int v = 0; v < L::kVectors; ++v) {
-        const Float sum = load<Float>(&scratch_.row_sum[panel][v * kWidth]);
-        const Float row_max = load<Float>(&scratch_.row_max[panel][v * kWidth]);
-        store(inverse + v * kWidth, select<kWidth>(sum == Float(0.0f), Float(0.0f), 1.0f / sum));
-        store(log_sum + v * kWidth, row_max + log2_of_sum<kWidth>(sum));
-      }
-      const int first = q_first_ + panel * L::kLanes;
-      const Index row = sequence_.row_offset + first;
       if constexpr (Config::split) {
-        const Partials partials = partials_of<Config::head_dim_v>(p_, split);
-        store_outputs<Config>(scratch_.o[panel], inverse, partials.outputs + row * Config::head_dim_v,
-                              Config::head_dim_v, rows_of(panel));
-        for (int lane = 0; lane < rows_of(panel); ++lane) partials.log_sums[row + lane] = log_sum[lane];
+        store_partials(panel, partials_of<Config::head_dim_v>(p_, split));
       } else {
-        Storage* o = static_cast<Storage*>(p_.o) + sequence_.o_offset + first * p_.o_stride.row;
-        store_outputs<Config>(scratch_.o[panel], inverse, o, p_.o_stride.row, rows_of(panel));
-        if constexpr (Config::lse) {
-          for (int lane = 0; lane < rows_of(panel); ++lane) p_.lse[row + lane] = log_sum[lane] * kLn2;
-        }
+        store_results(panel);
       }
+    }
+  }
+
+  /// Divides by the row sums and writes O and LSE. A row that keeps nothing gives 0 and -inf.
+  SACCADE_INLINE void store_results(int panel) {
+    alignas(64) float inverse[L::kLanes];
+    alignas(64) float lse[L::kLanes];
+    for (int v = 0; v < L::kVectors; ++v) {
+      const Float sum = load<Float>(&scratch_.row_sum[panel][v * kWidth]);
+      const Float row_max = load<Float>(&scratch_.row_max[panel][v * kWidth]);
+      store(inverse + v * kWidth, select<kWidth>(sum == Float(0.0f), Float(0.0f), 1.0f / sum));
+      store(lse + v * kWidth, scores_.log_sum_exp(row_max, sum));
+    }
+    const int first = q_first_ + panel * L::kLanes;
+    Storage* o = static_cast<Storage*>(p_.o) + sequence_.o_offset + first * p_.o_stride.row;
+    store_outputs<Config>(scratch_.o[panel], inverse, o, p_.o_stride.row, rows_of(panel));
+    if constexpr (Config::lse) {
+      for (int lane = 0; lane < rows_of(panel); ++lane) p_.lse[sequence_.row_offset + first + lane] = lse[lane];
+    }
+  }
+
+  SACCADE_INLINE void store_partials(int panel, const Partials& partials) {
+    alignas(64) float one[L::kLanes];
+    for (int lane = 0; lane < L::kLanes; ++lane) one[lane] = 1.0f;
+    const Index row = sequence_.row_offset + q_first_ + panel * L::kLanes;
+    store_outputs<Config>(scratch_.o[panel], one, partials.outputs + row * Config::head_dim_v, Config::head_dim_v,
+                          rows_of(panel));
+    for (int lane = 0; lane < rows_of(panel); ++lane) {
+      partials.row_max[row + lane] = scratch_.row_max[panel][lane];
+      partials.row_sum[row + lane] = scratch_.row_sum[panel][lane];
     }
   }
 };

@@ -3,8 +3,8 @@
 // use. The rows of a work item are (query head of the group, query position) pairs.
 #pragma once
 
-#include "saccade_templates/cpu/prims/math.h"
 #include "saccade_templates/cpu/prims/storage.h"
+#include "saccade_templates/cpu/tile/scores.h"
 #include "saccade_templates/cpu/tile/work.h"
 
 namespace saccade::cpu {
@@ -69,6 +69,7 @@ class Streaming {
   };
 
   const KernelParams& p_;
+  const Scores<Config> scores_;
   Row row_[kRows];
   int rows_;
   int kv_first_, keys_;  ///< of the KV tile
@@ -76,9 +77,10 @@ class Streaming {
   alignas(64) float o_[kRows][kDimV];
   alignas(64) float s_[kRows][kTileN];
   float row_max_[kRows], row_sum_[kRows];
+  float correction_[kRows];  ///< of o_, by the tile at hand
 
  public:
-  SACCADE_INLINE Streaming(const KernelParams& p) : p_(p) {}
+  SACCADE_INLINE Streaming(const KernelParams& p) : p_(p), scores_(p) {}
 
   SACCADE_INLINE void run(Index item) {
     const int blocks = (p_.group * p_.seqlen_q + kRows - 1) / kRows;
@@ -96,8 +98,6 @@ class Streaming {
   }
 
  private:
-  SACCADE_INLINE float factor() const { return Rules::has_score ? p_.scale : p_.scale * kLog2E; }
-
   void start(int b, int h_kv, int block) {
     const int len_q = sequence_of<Config::varlen>(p_, b, h_kv * p_.group).len_q;
     rows_ = smaller(kRows, p_.group * len_q - block * kRows);
@@ -109,7 +109,9 @@ class Streaming {
       row.q_idx = index % len_q;
       const Storage* q = static_cast<const Storage*>(p_.q) + row.sequence.q_offset + row.q_idx * p_.q_stride.row;
       load_row<kWidth, Config::head_dim_qk>(q, q_[r]);
-      for (int i = 0; i < kDimQk; ++i) q_[r][i] *= factor();
+      if (Scores<Config>::negated(p_)) {
+        for (int i = 0; i < kDimQk; ++i) q_[r][i] = -q_[r][i];
+      }
       for (int c = 0; c < kDimV; ++c) o_[r][c] = 0.0f;
       row_max_[r] = -kInfinity;
       row_sum_[r] = 0.0f;
@@ -202,7 +204,7 @@ class Streaming {
     if constexpr (Rules::has_mask) tile_class = Rules::tile_class(p_, tile_of(r));
     if (tile_class == TileClass::empty) return false;
     if constexpr (Rules::has_score) {
-      for (int n = 0; n < keys_; ++n) s_[r][n] = Rules::score(p_, element(n), s_[r][n]) * kLog2E;
+      for (int n = 0; n < keys_; ++n) s_[r][n] = Rules::score(p_, element(n), s_[r][n] * p_.scale);
     }
     if constexpr (Rules::has_mask) {
       if (tile_class == TileClass::mixed) {
@@ -216,27 +218,27 @@ class Streaming {
     return true;
   }
 
-  /// Online softmax of one row; P replaces S, and O is corrected.
+  /// Online softmax of one row; P replaces S.
   SACCADE_INLINE void softmax(int r, bool kept) {
     const int padded = round_up(keys_, kWidth);
     if (!kept) {
       for (int n = 0; n < padded; n += kWidth) store(&s_[r][n], Float(0.0f));
+      correction_[r] = 1.0f;
       return;
     }
-    Float largest = row_max_[r];
+    Float largest = -kInfinity;
     for (int n = 0; n < padded; n += kWidth) largest = larger<kWidth>(largest, load<Float>(&s_[r][n]));
-    const float new_max = __builtin_reduce_max(largest);
-    const float base = new_max == -kInfinity ? 0.0f : new_max;
-    const float correction = exp2_of_nonpositive<kWidth>(Float(row_max_[r] - base))[0];
+    const Float new_max = larger<kWidth>(Float(row_max_[r]), scores_.row_max_of(Float(__builtin_reduce_max(largest))));
+    const Float reference = scores_.reference_of(new_max);
+    correction_[r] = scores_.correction(Float(row_max_[r]), reference)[0];
     Float sum = 0.0f;
     for (int n = 0; n < padded; n += kWidth) {
-      const Float p = exp2_of_nonpositive<kWidth>(load<Float>(&s_[r][n]) - base);
+      const Float p = scores_.weight(load<Float>(&s_[r][n]), reference);
       sum += p;
       store(&s_[r][n], p);
     }
-    row_max_[r] = new_max;
-    row_sum_[r] = row_sum_[r] * correction + sum_of(sum);
-    for (int c = 0; c < kDimV; c += kWidth) store(&o_[r][c], load<Float>(&o_[r][c]) * correction);
+    row_max_[r] = new_max[0];
+    row_sum_[r] = row_sum_[r] * correction_[r] + sum_of(sum);
   }
 
   static SACCADE_INLINE float sum_of(Float v) {
@@ -246,7 +248,8 @@ class Streaming {
     return sum;
   }
 
-  /// O += P V, a few vectors of channels at a time in registers. A key of weight 0 is not read: 0 * Inf would be NaN.
+  /// O = O * correction + P V, a few vectors of channels at a time in registers. The tile is summed by itself first, which keeps
+  /// the error of long sums small. A key of weight 0 is not read: 0 * Inf would be NaN.
   SACCADE_INLINE void outputs() {
     constexpr int kVectors = 8;
     constexpr int kWhole = Config::head_dim_v / kWidth;  ///< vectors
@@ -262,9 +265,7 @@ class Streaming {
   template <int Vectors>
   SACCADE_INLINE void outputs_of(int r, const Storage* v, int first) {
     if constexpr (Vectors > 0) {
-      Float acc[Vectors];
-      SACCADE_UNROLL
-      for (int j = 0; j < Vectors; ++j) acc[j] = load<Float>(&o_[r][(first + j) * kWidth]);
+      Float acc[Vectors] = {};
       for (int n = 0; n < keys_; ++n) {
         const float p = s_[r][n];
         if (Rules::has_mask && p == 0.0f) continue;
@@ -273,42 +274,48 @@ class Streaming {
         for (int j = 0; j < Vectors; ++j) acc[j] += Convert::load(row + j * kWidth) * p;
       }
       SACCADE_UNROLL
-      for (int j = 0; j < Vectors; ++j) store(&o_[r][(first + j) * kWidth], acc[j]);
+      for (int j = 0; j < Vectors; ++j) add_to_output(r, (first + j) * kWidth, acc[j]);
     }
   }
 
   SACCADE_INLINE void output_tail(int r, const Storage* v) {
     constexpr int kTail = Config::head_dim_v % kWidth;
-    float* o = &o_[r][Config::head_dim_v - kTail];
     alignas(64) float tail[kWidth];
-    Float acc = load<Float>(o);
+    Float acc = 0.0f;
     for (int n = 0; n < keys_; ++n) {
       const float p = s_[r][n];
       if (Rules::has_mask && p == 0.0f) continue;
       load_row<kWidth, kTail>(v + n * p_.v_stride.row, tail);
       acc += load<Float>(tail) * p;
     }
-    store(o, acc);
+    add_to_output(r, Config::head_dim_v - kTail, acc);
   }
 
-  /// Divides by the row sums and writes O and LSE, or the partial results of a split. A row that keeps nothing gives 0
+  SACCADE_INLINE void add_to_output(int r, int channel, Float sum) {
+    float* o = &o_[r][channel];
+    store(o, load<Float>(o) * correction_[r] + sum);
+  }
+
+  /// Divides by the row sums and writes O and LSE, or writes the partial results of a split. A row that keeps nothing gives 0
   /// and -inf.
   SACCADE_INLINE void finish(int split) {
     for (int r = 0; r < rows_; ++r) {
       const Sequence& sequence = row_[r].sequence;
-      const float sum = row_sum_[r];
-      const float inverse = sum == 0.0f ? 0.0f : 1.0f / sum;
-      const float log_sum = row_max_[r] + log2_of_sum<kWidth>(Float(sum))[0];
-      for (int c = 0; c < kDimV; c += kWidth) store(&o_[r][c], load<Float>(&o_[r][c]) * inverse);
       const Index row = sequence.row_offset + row_[r].q_idx;
+      const float sum = row_sum_[r];
       if constexpr (Config::split) {
         const Partials partials = partials_of<Config::head_dim_v>(p_, split);
         store_row<kWidth, Config::head_dim_v>(partials.outputs + row * Config::head_dim_v, o_[r]);
-        partials.log_sums[row] = log_sum;
+        partials.row_max[row] = row_max_[r];
+        partials.row_sum[row] = sum;
       } else {
+        const float inverse = sum == 0.0f ? 0.0f : 1.0f / sum;
+        for (int c = 0; c < kDimV; c += kWidth) store(&o_[r][c], load<Float>(&o_[r][c]) * inverse);
         Storage* o = static_cast<Storage*>(p_.o) + sequence.o_offset + row_[r].q_idx * p_.o_stride.row;
         store_row<kWidth, Config::head_dim_v>(o, o_[r]);
-        if constexpr (Config::lse) p_.lse[row] = log_sum * kLn2;
+        if constexpr (Config::lse) {
+          p_.lse[row] = scores_.log_sum_exp(Float(row_max_[r]), Float(sum))[0];
+        }
       }
     }
   }

@@ -5,11 +5,10 @@
 
 namespace saccade::cpu {
 
-/// Q^T of one panel. `factor` multiplies the elements (not in bfloat16 pairs, which stay as they are); lanes from
-/// `rows` on are 0.
+/// Q^T of one panel, with its sign changed if `negated`; lanes from `rows` on are 0.
 template <class Config>
 SACCADE_INLINE void load_queries(typename Layout<Config>::ScoreElement (*q)[Layout<Config>::kLanes],
-                                 const typename Config::Storage* source, Index row_stride, int rows, float factor) {
+                                 const typename Config::Storage* source, Index row_stride, int rows, bool negated) {
   using L = Layout<Config>;
   constexpr int kDim = Config::head_dim_qk;
   alignas(64) float row[round_up(kDim, L::kWidth) + 1];
@@ -22,11 +21,11 @@ SACCADE_INLINE void load_queries(typename Layout<Config>::ScoreElement (*q)[Layo
     if constexpr (Config::bf16_scores) {
       for (int i = 0; i < L::kScoreSteps; ++i) {
         const unsigned high = 2 * i + 1 < kDim ? address[2 * i + 1].bits : 0;
-        q[i][lane] = address[2 * i].bits | high << 16;
+        q[i][lane] = (address[2 * i].bits | high << 16) ^ (negated ? 0x80008000 : 0);
       }
     } else {
       load_row<L::kWidth, kDim>(address, row);
-      for (int i = 0; i < kDim; ++i) q[i][lane] = row[i] * factor;
+      for (int i = 0; i < kDim; ++i) q[i][lane] = negated ? -row[i] : row[i];
     }
   }
 }

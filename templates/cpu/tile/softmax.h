@@ -1,17 +1,16 @@
 // Online softmax (Milakov and Gimelshein 2018; FlashAttention-2, algorithm 1) of one panel: a lane is a row.
 #pragma once
 
-#include "saccade_templates/cpu/prims/math.h"
 #include "saccade_templates/cpu/tile/layout.h"
+#include "saccade_templates/cpu/tile/scores.h"
 
 namespace saccade::cpu {
 
-/// S^T in units of log2 becomes P^T = 2^(S - m), with m the row maximum so far; row_max and row_sum advance.
-/// `correction` is what earlier sums and outputs of the row must be multiplied by. A row with nothing kept so far has m
-/// = -inf and P = 0.
+/// S^T becomes P^T = e^(S - m), with m the row maximum so far; row_max and row_sum advance. `correction` is what earlier sums
+/// and outputs of the row must be multiplied by. A row with nothing kept so far has m = -inf and P = 0.
 template <class Config>
-SACCADE_INLINE void softmax_panel(typename Layout<Config>::Scratch& scratch, int panel, int count,
-                                  typename Layout<Config>::Float (&correction)[Layout<Config>::kVectors]) {
+SACCADE_INLINE void softmax_panel(typename Layout<Config>::Scratch& scratch, const Scores<Config>& scores, int panel,
+                                  int count, typename Layout<Config>::Float (&correction)[Layout<Config>::kVectors]) {
   using L = Layout<Config>;
   using Float = typename L::Float;
   constexpr int kWidth = L::kWidth;
@@ -22,25 +21,25 @@ SACCADE_INLINE void softmax_panel(typename Layout<Config>::Scratch& scratch, int
     float* stored_sum = &scratch.row_sum[panel][v * kWidth];
     const Float old_max = load<Float>(stored_max);
     // Two chains hide the latency of the maximum.
-    Float even = old_max, odd = old_max;
+    Float even = -kInfinity, odd = -kInfinity;
     for (int n = 0; n + 1 < count; n += 2) {
       even = larger<kWidth>(even, load<Float>(s + n * L::kLanes));
       odd = larger<kWidth>(odd, load<Float>(s + (n + 1) * L::kLanes));
     }
     if (count % 2 != 0) even = larger<kWidth>(even, load<Float>(s + (count - 1) * L::kLanes));
-    const Float new_max = larger<kWidth>(even, odd);
-    // -inf - -inf is NaN: a row with nothing kept is measured from 0.
-    const Float base = select<kWidth>(new_max == Float(-kInfinity), Float(0.0f), new_max);
-    correction[v] = exp2_of_nonpositive<kWidth>(old_max - base);
+    const Float new_max = larger<kWidth>(old_max, scores.row_max_of(larger<kWidth>(even, odd)));
+    const Float reference = scores.reference_of(new_max);
+    correction[v] = scores.correction(old_max, reference);
 
-    Float sum = load<Float>(stored_sum) * correction[v];
+    // The tile by itself first: half a million keys added one by one to their sum would lose 5 digits.
+    Float sum = 0.0f;
     for (int n = 0; n < count; ++n) {
-      const Float p = exp2_of_nonpositive<kWidth>(load<Float>(s + n * L::kLanes) - base);
+      const Float p = scores.weight(load<Float>(s + n * L::kLanes), reference);
       sum += p;
       store(s + n * L::kLanes, p);
     }
     store(stored_max, new_max);
-    store(stored_sum, sum);
+    store(stored_sum, load<Float>(stored_sum) * correction[v] + sum);
   }
 }
 

@@ -48,17 +48,22 @@ SACCADE_INLINE KvRange split_range(KvRange range, int split, int splits, int til
   return {static_cast<int>(begin < range.end ? begin : range.end), static_cast<int>(end < range.end ? end : range.end)};
 }
 
-/// Partial results of split-KV: [splits][rows][head_dim_v] outputs, each normalised, then [splits][rows] log2-sum-exp2.
+/// Partial results of split-KV: [splits][rows][head_dim_v] sums of weighted values, then [splits][rows] row maxima, then
+/// [splits][rows] sums of weights. The maximum and the sum stay apart: as one log-sum the sum would lose the bits that a large
+/// maximum takes.
 struct Partials {
   float* outputs;
-  float* log_sums;
+  float* row_max;
+  float* row_sum;
 };
 
 template <int HeadDimV>
 SACCADE_INLINE Partials partials_of(const KernelParams& p, int split) {
   const Index rows = static_cast<Index>(p.heads_q) * p.total_q;
   float* outputs = static_cast<float*>(p.workspace);
-  return {outputs + split * rows * HeadDimV, outputs + p.splits * rows * HeadDimV + split * rows};
+  float* row_max = outputs + p.splits * rows * HeadDimV;
+  float* row_sum = row_max + p.splits * rows;
+  return {outputs + split * rows * HeadDimV, row_max + split * rows, row_sum + split * rows};
 }
 
 }  // namespace saccade::cpu
