@@ -34,6 +34,9 @@ class ElementEmitter {
   Text linear(const Node& n);
   Text quotient(const Node& n);
   Text infix(const Node& n, const char* symbol, Bind bind);
+  Text junction(const Node& n);
+  static bool is_optional_bound(const Node& n);
+  Text optional_bound(const Node& n);
   Text call(const std::string& name, const Node& n);
   Text table(const Node& n);
   std::string term(const Node& atom, std::int64_t coefficient, bool first, bool widen);

@@ -1,6 +1,8 @@
 // C++ text of a program at one element.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "generator/expr/emit.h"
 
 namespace saccade::expr {
@@ -75,13 +77,43 @@ std::string ElementEmitter::emit(const Node& n, Bind least) {
 }
 
 ElementEmitter::Text ElementEmitter::infix(const Node& n, const char* symbol, Bind bind) {
-  // Left-associative: the right operand binds tighter. Operands of && and || keep their parentheses, for the reader.
-  const bool logical = n.op == Op::all || n.op == Op::any;
+  // Left-associative: the right operand binds tighter.
   const auto tighter = static_cast<Bind>(static_cast<int>(bind) + 1);
-  const Bind rest = n.op == Op::any ? Bind::equality : tighter;
-  std::string text = emit(*n.args[0], logical ? rest : n.op == Op::equal || n.op == Op::not_equal ? tighter : bind);
-  for (std::size_t i = 1; i < n.args.size(); ++i) text += symbol + emit(*n.args[i], rest);
+  std::string text = emit(*n.args[0], n.op == Op::equal || n.op == Op::not_equal ? tighter : bind);
+  for (std::size_t i = 1; i < n.args.size(); ++i) text += symbol + emit(*n.args[i], tighter);
   return {std::move(text), bind};
+}
+
+/// `c || kv_idx >= bound`, as run-time windows have it, where c and bound are the same for a whole row: kv_idx >= (c ? the
+/// lowest : bound), one comparison for each element.
+bool ElementEmitter::is_optional_bound(const Node& n) {
+  if (n.op != Op::any || n.args.size() != 2) return false;
+  const Node& condition = *n.args[0];
+  const Node& bound = *n.args[1];
+  return !condition.uses_kv && !n.uses_table && (bound.op == Op::less_equal || bound.op == Op::greater_equal) &&
+         bound.args[0]->op == Op::kv_idx && !bound.args[1]->uses_kv && bound.args[1]->type == Type::i32;
+}
+
+ElementEmitter::Text ElementEmitter::optional_bound(const Node& n) {
+  const Node& bound = *n.args[1];
+  const bool upper = bound.op == Op::less_equal;
+  const std::string none = integer_text(upper ? IntegerLimits<int>::highest : IntegerLimits<int>::lowest);
+  return {fmt::format("{} {} ({} ? {} : {})", emit(*bound.args[0]),
+                      upper ? "<=" : ">=", emit(*n.args[0], Bind::disjunction), none, emit(*bound.args[1])),
+          Bind::relational};
+}
+
+/// & and | where no table is read, since && and || become a branch for each element: on a GPU 13 instructions instead of 3,
+/// and registers to hold both outcomes. && and || where a read is worth skipping.
+ElementEmitter::Text ElementEmitter::junction(const Node& n) {
+  const bool conjunction = n.op == Op::all;
+  const bool skips = std::any_of(n.args.begin() + 1, n.args.end(), [](const NodePtr& a) { return a->uses_table; });
+  const char* symbol = skips ? (conjunction ? " && " : " || ") : (conjunction ? " & " : " | ");
+  const Bind least =
+      skips ? Bind::equality : Bind::unary;  // parentheses that the language does not ask for: for the reader
+  std::string text = emit(*n.args[0], least);
+  for (std::size_t i = 1; i < n.args.size(); ++i) text += symbol + emit(*n.args[i], least);
+  return {std::move(text), conjunction ? Bind::conjunction : Bind::disjunction};
 }
 
 ElementEmitter::Text ElementEmitter::call(const std::string& name, const Node& n) {
@@ -204,8 +236,8 @@ ElementEmitter::Text ElementEmitter::body(const Node& n) {
     case Op::less_equal: return infix(n, " <= ", Bind::relational);
     case Op::greater: return infix(n, " > ", Bind::relational);
     case Op::greater_equal: return infix(n, " >= ", Bind::relational);
-    case Op::all: return infix(n, " && ", Bind::conjunction);
-    case Op::any: return infix(n, " || ", Bind::disjunction);
+    case Op::all:
+    case Op::any: return is_optional_bound(n) ? optional_bound(n) : junction(n);
     case Op::negation: return {"!" + emit(*n.args[0], Bind::primary), Bind::unary};
     default: return call(function_name(n.op), n);
   }

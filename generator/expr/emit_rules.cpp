@@ -30,7 +30,7 @@ std::vector<BreakPoint> break_points(const std::string& line, std::size_t base, 
     if (line[i] == '(') open.push_back(i + 1);
     if (line[i] == ')' && !open.empty()) open.pop_back();
     const std::string_view ended = std::string_view(line).substr(0, i + 1);
-    const bool operation = ended.ends_with(" && ") || ended.ends_with(" || ") || ended.ends_with(" ? ") ||
+    const bool operation = ended.ends_with("& ") || ended.ends_with("| ") || ended.ends_with(" ? ") ||
                            ended.ends_with(" : ") || ended.ends_with(" + ") || ended.ends_with(" - ");
     if (angles == 0 && (operation || ended.ends_with(", "))) {
       points.push_back({i + 1, open.empty() ? base : open.back(), open.size()});

@@ -79,12 +79,8 @@ Resources resources(const Problem& problem, const Target&, const Schedule& sched
 
 /// Masks that read tables are loops and guarded loads: too much code to stand once for each element.
 bool has_long_mask(const Problem& problem) {
-  bool reads_table = false;
-  for (int i = 0; i < static_cast<int>(problem.declarations.tables.size()); ++i) {
-    reads_table = reads_table || problem.mask.uses_table(i);
-  }
   constexpr std::size_t kLongText = 120;
-  return reads_table || problem.mask.text().size() > kLongText;
+  return cuda_sm80::reads_table(problem, problem.mask) || problem.mask.text().size() > kLongText;
 }
 
 std::string schedule_struct(const Problem& problem, const Parameters& p) {

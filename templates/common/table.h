@@ -143,14 +143,14 @@ SACCADE_FN typename TableElement<T>::Value table_load(const KernelParams& p, int
   static_assert(sizeof...(indices) == rank, "one index a dimension");
   const TableArgument& table = p.tables[slot];
   const long long index[rank] = {static_cast<long long>(indices)...};
-  long long offset = 0;
+  unsigned long long offset = 0;  // whatever it is when an index is outside
   bool within = true;
   for (int i = 0; i < rank; ++i) {
-    within = within && inside(index[i], table.extent[i]);
-    offset += within ? index[i] * table.stride[i] : 0;
+    within &= inside(index[i], table.extent[i]);
+    offset += static_cast<unsigned long long>(index[i]) * static_cast<unsigned long long>(table.stride[i]);
   }
   if (!within) return 0;
-  return TableElement<T>::value(read_only(static_cast<const T*>(table.data) + offset));
+  return TableElement<T>::value(read_only(static_cast<const T*>(table.data) + static_cast<long long>(offset)));
 }
 
 template <class A, class B>

@@ -61,7 +61,7 @@ struct ForwardSm80 {
   /// hold.
   SACCADE_FN void run() const {
     int batch = first_work_item<Config::tile_m, Config::block_order>(params).batch;
-    if (Rules::has_mask) clear_scrubbed();
+    if (Rules::has_mask && thread_index() == 0) *scrubbed = 0;
     do {
       attend(item_of(batch));
       batch = opaque(batch) + batches_in_grid<Config::tile_m>(params);
@@ -98,6 +98,8 @@ struct ForwardSm80 {
       cp_async_wait<Pipeline::start_items>();
       __syncthreads();
       q.keep();
+    } else if constexpr (Rules::has_mask && Pipeline::whole_tiles) {
+      __syncthreads();  // the flag is cleared before V of the first tile is looked at
     }
 
     if (!pipeline.current().exists()) {  // O must not meet a Q that is still on its way
@@ -125,7 +127,10 @@ struct ForwardSm80 {
       }
 
       const uint32 v_tile = pipeline.acquire_value(scrub);
-      if (warp_class != TileClass::empty) {
+      // Classified anew where that is cheap: kept over the products, the class takes a register that ptxas has not got.
+      const bool has_keys =
+          (Config::long_mask ? warp_class : class_for_warp(pipeline.walk, tile, warp)) != TileClass::empty;
+      if (has_keys) {
         const uint32 v_address = row_first_address<typename Config::ValueTile>(v_tile, opaque(thread) % 32, 0);
         constexpr int step = Config::step_columns;
         uint32 p[2][step / 16][m_tiles][4];  // of this step and of the one before
@@ -155,15 +160,9 @@ struct ForwardSm80 {
       restore_kept_non_finite<Rules, Config::tile_m, Config::tile_n, Config::head_dim_v, Config::threads>(
           Walk(params, context, item.q_first), thread_index(), value, params.v_stride.row, output_of(item, sequence),
           params.o_stride.row);
-      clear_scrubbed();
+      __syncthreads();  // all have seen the flag; the next item's first barrier comes before anyone sets it
+      if (thread_index() == 0) *scrubbed = 0;
     }
-  }
-
-  /// Between barriers, since other threads look at the flag before and set it after.
-  SACCADE_FN void clear_scrubbed() const {
-    __syncthreads();
-    if (thread_index() == 0) *scrubbed = 0;
-    __syncthreads();
   }
 
   SACCADE_FN static const Element* head_of(const void* tensor, const TensorStrides& stride, int batch, int head,

@@ -42,6 +42,16 @@ SACCADE_FN uint32 non_finite_halves(uint32 pair) {
   return ((pair & mask) + last_bit) & 0x80008000u;
 }
 
+/// Adds 0 * pair to `sum` by halves: a half of the sum is NaN once an infinity or a NaN has passed.
+template <class Element>
+SACCADE_FN void accumulate_non_finite(uint32& sum, uint32 pair) {
+  if constexpr (is_same<Element, bf16>) {
+    asm("fma.rn.bf16x2 %0, %1, %2, %0;" : "+r"(sum) : "r"(pair), "r"(0u));
+  } else {
+    asm("fma.rn.f16x2 %0, %1, %2, %0;" : "+r"(sum) : "r"(pair), "r"(0u));
+  }
+}
+
 /// `pair` with its infinite and NaN halves replaced by zero.
 template <class Element>
 SACCADE_FN uint32 without_non_finite(uint32 pair) {

@@ -68,14 +68,19 @@ SACCADE_FN float masked_score(float log2_scale) {
   return log2_scale < 0.f ? -negative_infinity() : negative_infinity();
 }
 
-/// S becomes the score program's value of scale * S.
+/// S becomes the score program's value of scale * S. 16 columns at a time, so that a table is not read for all of them at once:
+/// each value in flight needs a register.
 template <class Rules, int m_tiles, int tile_n>
 SACCADE_FN void apply_score(Accumulator<m_tiles, tile_n>& s, const KernelParams& params, const RuleContext& context,
                             const WarpRows& warp, const Columns& columns, int kv_first) {
-  const LanePlace place = warp.place();
-  for_each_score<m_tiles, tile_n>(s, place, columns, [&](float& value, int q_idx, int column) {
-    value = Rules::score(params, context.element(q_idx, kv_first + column), params.scale * value);
-  });
+#pragma unroll
+  for (int first = columns.first; first < columns.first + columns.count; first += 16) {
+    const LanePlace place = warp.place();
+    for_each_score<m_tiles, tile_n>(s, place, {first, 16}, [&](float& value, int q_idx, int column) {
+      value = Rules::score(params, context.element(q_idx, kv_first + column), params.scale * value);
+    });
+    __syncwarp();
+  }
 }
 
 /// Scores beyond the last key become `masked`.
@@ -95,7 +100,7 @@ SACCADE_FN void apply_mask(Accumulator<m_tiles, tile_n>& s, const KernelParams& 
   const LanePlace place = warp.place();
   for_each_score<m_tiles, tile_n>(s, place, columns, [&](float& value, int q_idx, int column) {
     const int kv_idx = kv_first + column;
-    const bool keep = kv_idx < context.len_kv && Rules::keep(params, context.element(q_idx, kv_idx));
+    const bool keep = (kv_idx < context.len_kv) & Rules::keep(params, context.element(q_idx, kv_idx));  // no branch
     value = keep ? value : masked;
   });
 }

@@ -121,13 +121,13 @@ SACCADE_FN void copy_tile_async(uint32 thread, uint32 shared, const MatrixView<E
 template <class Element, class Tile, int head_dim, int threads>
 SACCADE_FN bool scrub_own_chunks(uint32 thread, uint32 shared) {
   const ChunkMap<Tile, head_dim, threads> map(opaque(thread));
-  uint32 found = 0;
+  uint32 sum = 0;
   map.for_each_chunk([&](int row_pass, int column_pass) {
     const Chunk values = load_shared_chunk(shared + map.offset(row_pass, column_pass));
 #pragma unroll
-    for (int i = 0; i < 4; ++i) found |= non_finite_halves<Element>(values.word[i]);
+    for (int i = 0; i < 4; ++i) accumulate_non_finite<Element>(sum, values.word[i]);
   });
-  if (found == 0) return false;
+  if (non_finite_halves<Element>(sum) == 0) return false;
 #pragma unroll 1
   for (uint32 row = map.row; row < Tile::rows; row += map.rows_per_pass) {
 #pragma unroll 1
