@@ -256,7 +256,7 @@ void note_rounding(const RowInput<double>& row, RowScratch<double>& scratch, dou
     if (!row.keep[j]) continue;
     const double p = scratch.s[static_cast<std::size_t>(j)] / total;
     const double by_score = p * unit_roundoff(DataType::f32) * scratch.score_magnitude[static_cast<std::size_t>(j)];
-    const double by_p = std::min(p, 1 - p) * p_roundoff;  // a key that has the row to itself is exact
+    const double by_p = p * p_roundoff;
     const double* v = row.v + j * head_dim;
     for (int c = 0; c < head_dim; ++c) {
       const double s_part = by_score * (v[c] - o[c]), p_part = by_p * v[c];

@@ -2,10 +2,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 #include <map>
 #include <mutex>
 
+#include "runtime/cuda/cubin.h"
 #include "runtime/cuda/cuda_api.h"
 #include "runtime/cuda/spin_kernel.h"
 #include "runtime/device.h"
@@ -160,7 +160,7 @@ class CudaDevice final : public Device {
     const ContextScope scope(driver_, context_);
     const RelaxedCaptureScope relaxed(driver_);
     SACCADE_TRY(driver_.check(scope.result(), "making the device's context current"));
-    if (!is_complete_elf(code)) return Status::device_error("the binary is not a complete cubin");
+    if (!is_complete_cubin(code)) return Status::device_error("the binary is not a complete cubin");
     cuda::Module module = nullptr;
     const cuda::Result result = driver_.cuModuleLoadDataEx(&module, code.data(), 0, nullptr, nullptr);
     if (result != kSuccess) return driver_.check(result, load_failure(result));
@@ -237,21 +237,6 @@ class CudaDevice final : public Device {
   }
 
  private:
-  /// The driver reads as far as the ELF header says, whatever the size of the buffer: a truncated cubin must not reach
-  /// it.
-  static bool is_complete_elf(const std::string& code) {
-    if (code.size() < 64 || code.compare(0, 4,
-                                         "\x7f"
-                                         "ELF") != 0)
-      return false;
-    std::uint64_t section_offset = 0;
-    std::uint16_t entry_bytes = 0, entries = 0;
-    std::memcpy(&section_offset, code.data() + 0x28, sizeof section_offset);  // e_shoff
-    std::memcpy(&entry_bytes, code.data() + 0x3a, sizeof entry_bytes);        // e_shentsize
-    std::memcpy(&entries, code.data() + 0x3c, sizeof entries);                // e_shnum
-    return section_offset <= code.size() && std::uint64_t{entry_bytes} * entries <= code.size() - section_offset;
-  }
-
   std::string load_failure(cuda::Result result) const {
     std::string text =
         fmt::format("loading a cubin for {} on CUDA device {} ({})", target_.arch, ordinal_, target_.name);

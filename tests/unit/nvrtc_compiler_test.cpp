@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "runtime/compiler.h"
+#include "runtime/cuda/cubin.h"
 
 namespace saccade {
 namespace {
@@ -38,6 +39,15 @@ extern "C" __global__ void copy_row(const __grid_constant__ saccade::KernelParam
   static_cast<float*>(p.o)[threadIdx.x] = row[63 - threadIdx.x];
 }
 )";
+
+TEST_F(NvrtcCompilerTest, ACubinIsCompleteOnlyAsAWhole) {
+  const Expected<CompiledBinary> binary = compiler_->compile(kSource, target("sm_90a"));
+  ASSERT_TRUE(binary.ok()) << binary.status().message();
+  EXPECT_TRUE(is_complete_cubin(binary->code));
+  for (std::size_t bytes = 0; bytes < binary->code.size(); ++bytes) {
+    ASSERT_FALSE(is_complete_cubin(std::string_view(binary->code).substr(0, bytes))) << bytes;
+  }
+}
 
 TEST_F(NvrtcCompilerTest, MakesACubinFromSourceThatIncludesAnEmbeddedTemplate) {
   const Expected<CompiledBinary> binary = compiler_->compile(kSource, target("sm_80"));
