@@ -38,7 +38,7 @@ SACCADE_FN TileClass select(TileClass c, TileClass a, TileClass b) {
   return a == b ? a : TileClass::mixed;
 }
 
-// ---- Integers at one element: arithmetic that wraps and is never undefined ------------------------------------------
+// Integers at one element: arithmetic that wraps and is never undefined
 
 template <class T>
 struct IntegerLimits;
@@ -99,7 +99,7 @@ SACCADE_FN T absolute(T a) {
 
 SACCADE_FN float absolute(float a) { return a < 0 ? -a : a; }
 
-// ---- Integer intervals ----------------------------------------------------------------------------------------------
+// Integer intervals
 
 /// All integers from lo to hi; none when lo > hi.
 struct IntInterval {
@@ -207,8 +207,7 @@ SACCADE_FN TileClass equal(IntInterval a, IntInterval b) {
 }
 SACCADE_FN TileClass not_equal(IntInterval a, IntInterval b) { return negate(equal(a, b)); }
 
-// ---- Solving for kv_idx: the values of an expression's argument for which the expression can lie in `target`
-// ---------
+// Solving for kv_idx: the values of an expression's argument for which the expression can lie in `target`
 
 SACCADE_FN IntInterval anywhere() { return {kUnboundedBelow, kUnboundedAbove}; }
 SACCADE_FN IntInterval nowhere() { return {0, -1}; }

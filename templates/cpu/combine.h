@@ -21,6 +21,17 @@ SACCADE_INLINE typename Config::Storage* output_row(const KernelParams& p, Index
   return static_cast<typename Config::Storage*>(p.o) + offset;
 }
 
+/// Whether a row, numbered as in lse, belongs to a sequence: a varlen tensor may have rows before the first and after the last.
+template <class Config>
+SACCADE_INLINE bool in_a_sequence(const KernelParams& p, Index row) {
+  if constexpr (Config::varlen) {
+    const Index token = row % p.total_q;
+    return token >= p.cu_seqlens_q[0] && token < p.cu_seqlens_q[p.batch];
+  } else {
+    return true;
+  }
+}
+
 /// Rows of [begin, end): o = sum of e^(m_i - m) o_i / sum of e^(m_i - m) l_i over the splits i, with m_i, l_i and o_i their
 /// row maxima, row sums and outputs. Splits that kept nothing have m_i = -inf and weigh 0; the order of the sum is that of
 /// the splits, so that results repeat bit by bit.
@@ -31,6 +42,7 @@ SACCADE_INLINE void combine(const KernelParams& p, Index begin, Index end) {
   using Float = FloatVector<kWidth>;
   const Scores<Config> scores(p);
   for (Index row = begin; row < end; ++row) {
+    if (!in_a_sequence<Config>(p, row)) continue;
     float largest = -kInfinity;
     for (int split = 0; split < p.splits; ++split) {
       const float row_max = partials_of<Config::head_dim_v>(p, split).row_max[row];

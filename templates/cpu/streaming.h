@@ -83,9 +83,9 @@ class Streaming {
   SACCADE_INLINE Streaming(const KernelParams& p) : p_(p), scores_(p) {}
 
   SACCADE_INLINE void run(Index item) {
-    const int blocks = (p_.group * p_.seqlen_q + kRows - 1) / kRows;
+    const Index blocks = (static_cast<Index>(p_.group) * p_.seqlen_q + kRows - 1) / kRows;
     const int split = static_cast<int>(item % p_.splits);
-    const int block = static_cast<int>(item / p_.splits % blocks);
+    const Index block = item / p_.splits % blocks;
     const Index head = item / p_.splits / blocks;
     start(static_cast<int>(head / p_.heads_kv), static_cast<int>(head % p_.heads_kv), block);
     if (rows_ == 0) return;
@@ -98,15 +98,15 @@ class Streaming {
   }
 
  private:
-  void start(int b, int h_kv, int block) {
+  void start(int b, int h_kv, Index block) {
     const int len_q = sequence_of<Config::varlen>(p_, b, h_kv * p_.group).len_q;
-    rows_ = smaller(kRows, p_.group * len_q - block * kRows);
-    if (rows_ < 0) rows_ = 0;
+    const Index left = static_cast<Index>(p_.group) * len_q - block * kRows;
+    rows_ = left < 0 ? 0 : left < kRows ? static_cast<int>(left) : kRows;
     for (int r = 0; r < rows_; ++r) {
-      const int index = block * kRows + r;
+      const Index index = block * kRows + r;
       Row& row = row_[r];
-      row.sequence = sequence_of<Config::varlen>(p_, b, h_kv * p_.group + index / len_q);
-      row.q_idx = index % len_q;
+      row.sequence = sequence_of<Config::varlen>(p_, b, h_kv * p_.group + static_cast<int>(index / len_q));
+      row.q_idx = static_cast<int>(index % len_q);
       const Storage* q = static_cast<const Storage*>(p_.q) + row.sequence.q_offset + row.q_idx * p_.q_stride.row;
       load_row<kWidth, Config::head_dim_qk>(q, q_[r]);
       if (Scores<Config>::negated(p_)) {

@@ -184,7 +184,8 @@ AttentionCall make_call(const Problem& problem, const CallSizes& sizes, const Vi
   if (varlen) {
     call.cu_seqlens_q = offsets_of(sizes.lengths_q);
     call.cu_seqlens_kv = offsets_of(sizes.lengths_kv);
-    shape.total_q = call.cu_seqlens_q.back();
+    for (std::int32_t& offset : call.cu_seqlens_q) offset += sizes.rows_before;
+    shape.total_q = call.cu_seqlens_q.back() + sizes.rows_after;
     shape.total_kv = call.cu_seqlens_kv.back();
   }
   const std::int64_t batch = varlen ? 1 : shape.batch;

@@ -98,6 +98,7 @@ struct CallSizes {
   std::int64_t batch = 1, heads_q = 1, heads_kv = 1;
   std::int64_t seqlen_q = 0, seqlen_kv = 0;                   ///< dense
   std::vector<std::int32_t> lengths_q = {}, lengths_kv = {};  ///< varlen
+  std::int32_t rows_before = 0, rows_after = 0;               ///< varlen: rows of q that belong to no sequence
 };
 
 /// Tensors of NaN, the shape and cu_seqlens; the caller fills q, k and v, and binds scalars and tables.

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <system_error>
@@ -193,13 +194,25 @@ Status BoundCall::inputs_unchanged() const {
   return {};
 }
 
-/// Marks the bytes of every element of o.
-std::vector<bool> bytes_of_elements(const TensorImage& image) {
+/// Rows of o that belong to a sequence: all of a dense tensor.
+struct RowRange {
+  std::int64_t first, end;
+  bool contains(std::int64_t row) const { return row >= first && row < end; }
+};
+RowRange rows_in_sequences(const AttentionCall& call) {
+  if (call.problem.layout == Layout::dense) return {0, call.shape.seqlen_q};
+  return {call.cu_seqlens_q.front(), call.cu_seqlens_q.back()};
+}
+
+/// Marks the bytes of every element of o that may be written.
+std::vector<bool> bytes_of_elements(const AttentionCall& call) {
+  const TensorImage& image = call.o;
+  const RowRange rows = rows_in_sequences(call);
   const std::size_t element_bytes = size_of(image.dtype);
   std::vector<bool> inside(image.bytes.size(), false);
   for (std::int64_t b = 0; b < image.extent.batch; ++b) {
     for (std::int64_t h = 0; h < image.extent.heads; ++h) {
-      for (std::int64_t row = 0; row < image.extent.rows; ++row) {
+      for (std::int64_t row = rows.first; row < rows.end; ++row) {
         const std::size_t first = static_cast<std::size_t>(image.index(b, h, row, 0)) * element_bytes;
         const std::size_t count = static_cast<std::size_t>(image.extent.head_dim) * element_bytes;
         for (std::size_t i = first; i < first + count; ++i) inside[i] = true;
@@ -210,15 +223,20 @@ std::vector<bool> bytes_of_elements(const TensorImage& image) {
 }
 
 Status only_outputs_written(const AttentionCall& call, const RawOutputs& outputs) {
-  const std::vector<bool> inside = bytes_of_elements(call.o);
+  const std::vector<bool> inside = bytes_of_elements(call);
   for (std::size_t i = 0; i < outputs.o.size(); ++i) {
     if (inside[i] || outputs.o[i] == std::byte{kPoison}) continue;
     const std::int64_t element_index = static_cast<std::int64_t>(i / size_of(call.o.dtype)) - call.o.offset;
     return Status::internal(fmt::format("the kernel wrote outside o, {} elements from its first", element_index));
   }
   const std::size_t end = call.problem.lse ? outputs.lse.size() - kGuardBytes : 0;
+  const RowRange rows = rows_in_sequences(call);
+  const auto in_sequence = [&](std::size_t byte) {
+    if (call.problem.layout == Layout::dense) return true;
+    return rows.contains(static_cast<std::int64_t>((byte - kGuardBytes) / sizeof(float)) % call.shape.total_q);
+  };
   for (std::size_t i = 0; i < outputs.lse.size(); ++i) {
-    if ((i >= kGuardBytes && i < end) || outputs.lse[i] == std::byte{kPoison}) continue;
+    if ((i >= kGuardBytes && i < end && in_sequence(i)) || outputs.lse[i] == std::byte{kPoison}) continue;
     return Status::internal(call.problem.lse
                                 ? fmt::format("the kernel wrote outside lse, {} bytes from its start",
                                               static_cast<std::int64_t>(i) - static_cast<std::int64_t>(kGuardBytes))
@@ -227,17 +245,19 @@ Status only_outputs_written(const AttentionCall& call, const RawOutputs& outputs
   return {};
 }
 
-/// Row-major o and lse as the oracle numbers them.
+/// Row-major o and lse as the oracle numbers them; rows of no sequence, which nobody may write, as the oracle leaves them.
 HostResult unpack(const AttentionCall& call, RawOutputs outputs) {
   TensorImage o = call.o;
   o.bytes = std::move(outputs.o);
   const bool varlen = call.problem.layout == Layout::varlen;
+  const RowRange rows = rows_in_sequences(call);
   HostResult result;
   for (std::int64_t b = 0; b < o.extent.batch; ++b) {
     for (std::int64_t outer = 0; outer < (varlen ? o.extent.rows : o.extent.heads); ++outer) {
       for (std::int64_t inner = 0; inner < (varlen ? o.extent.heads : o.extent.rows); ++inner) {
         for (int c = 0; c < o.extent.head_dim; ++c) {
-          result.o.push_back(varlen ? o.get(b, inner, outer, c) : o.get(b, outer, inner, c));
+          const bool in_sequence = !varlen || rows.contains(outer);
+          result.o.push_back(!in_sequence ? 0 : varlen ? o.get(b, inner, outer, c) : o.get(b, outer, inner, c));
         }
       }
     }
@@ -246,6 +266,9 @@ HostResult unpack(const AttentionCall& call, RawOutputs outputs) {
   std::vector<float> lse((outputs.lse.size() - 2 * kGuardBytes) / sizeof(float));
   if (!lse.empty()) std::memcpy(lse.data(), outputs.lse.data() + kGuardBytes, lse.size() * sizeof(float));
   result.lse.assign(lse.begin(), lse.end());
+  for (std::size_t i = 0; varlen && i < lse.size(); ++i) {
+    if (!rows.contains(static_cast<std::int64_t>(i) % call.shape.total_q)) result.lse[i] = -INFINITY;
+  }
   return result;
 }
 

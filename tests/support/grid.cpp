@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 #include <utility>
 
 namespace saccade::test_support {
@@ -218,6 +219,17 @@ void add_extreme_cases(const GridOptions& options, std::vector<GridCase>& cases,
   }
 }
 
+/// As many rows of no sequence as a shape allows, up to 7, most of them after the last sequence.
+void leave_rows_unused(CallSizes& sizes) {
+  if (sizes.lengths_q.empty()) return;
+  const std::int64_t longest = *std::max_element(sizes.lengths_q.begin(), sizes.lengths_q.end());
+  const std::int64_t total = std::accumulate(sizes.lengths_q.begin(), sizes.lengths_q.end(), std::int64_t{0});
+  const std::int64_t room = longest * static_cast<std::int64_t>(sizes.lengths_q.size()) - total;
+  const auto unused = static_cast<std::int32_t>(std::min<std::int64_t>(room, 7));
+  sizes.rows_before = unused / 3;
+  sizes.rows_after = unused - sizes.rows_before;
+}
+
 }  // namespace
 
 void use_rule(GridKernel& kernel, GridRule rule) {
@@ -260,7 +272,10 @@ std::vector<GridCase> make_grid(const GridOptions& options) {
     for (int n = 0; n < options.cases_per_kernel; ++n) cases.push_back(make_case(kernel, random));
   }
   add_extreme_cases(options, cases, options.kernels, random);
-  for (std::size_t i = 0; i < cases.size(); ++i) cases[i].index = static_cast<int>(i);
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    cases[i].index = static_cast<int>(i);
+    if (i % 3 == 0) leave_rows_unused(cases[i].sizes);
+  }
   return cases;
 }
 

@@ -44,14 +44,13 @@ struct Layout {
   using OutputElement = typename OutputStep::Element;
 
   struct Scratch {
-    alignas(64)
-        ScoreElement q[kPanels][kScoreSteps][kLanes];  ///< Q^T, times scale * log2(e) where that is exact enough
-    alignas(64) float o[kPanels][kChannels][kLanes];   ///< O^T, not yet divided by the row sum
+    alignas(64) ScoreElement q[kPanels][kScoreSteps][kLanes];  ///< Q^T, its sign changed when the scale is negative
+    alignas(64) float o[kPanels][kChannels][kLanes];           ///< O^T, not yet divided by the row sum
     alignas(64) ScoreElement k[kTileN][kKeyStride];
     alignas(64) OutputElement v[kChannelBlocks][kOutputSteps][Config::output_rows];
     alignas(64) float s[kTileN][kLanes];                                           ///< S^T of one panel, then P^T
     alignas(64) OutputElement p[Config::bf16_outputs ? kOutputSteps : 1][kLanes];  ///< P^T in pairs of bfloat16
-    alignas(64) float row_max[kPanels][kLanes];                                    ///< of the scores in units of log2
+    alignas(64) float row_max[kPanels][kLanes];                                    ///< see Scores::row_max_of
     alignas(64) float row_sum[kPanels][kLanes];
   };
 };
