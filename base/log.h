@@ -1,4 +1,5 @@
-// The library's one logger. Off by default; SACCADE_LOG=plan,cache,tune,compile,stats,all turns topics on (to stderr).
+// The library's one logger. Off by default; SACCADE_LOG=plan,cache,tune,compile,stats,all turns topics on (to stderr); a word
+// that is none of these is warned about.
 // Warnings (a cache fault, an ignored file) are printed once each unless SACCADE_LOG=off.
 #pragma once
 

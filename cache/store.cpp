@@ -2,6 +2,7 @@
 #include "cache/store.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -46,7 +47,7 @@ class LayeredStore final : public Store, public ForkParticipant {
   std::vector<LayerStatistics> statistics() override;
   std::vector<Entry> list() override;
   std::vector<std::string> verify() override;
-  std::int64_t trim(std::int64_t max_bytes) override;
+  Expected<std::int64_t> trim(std::int64_t max_bytes) override;
   std::string user_path() const override { return user_is_there_ ? user_->path() : std::string(); }
 
   void before_fork() override;
@@ -372,8 +373,12 @@ std::vector<std::string> LayeredStore::verify() {
   return faults;
 }
 
-std::int64_t LayeredStore::trim(std::int64_t max_bytes) {
-  if (!is_usable() || !user_is_there_) return 0;
+Expected<std::int64_t> LayeredStore::trim(std::int64_t max_bytes) {
+  if (!is_usable()) return Status::io_error("the cache was opened by another process, and this one was not forked");
+  if (!user_is_there_) {
+    return Status::not_found(left_out_.empty() ? "the cache is in memory only: there is no database to trim"
+                                               : fmt::format("no database to trim: {}", fmt::join(left_out_, "; ")));
+  }
   flush();
   return user_->trim(std::max<std::int64_t>(max_bytes, 0));
 }

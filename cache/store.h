@@ -98,8 +98,9 @@ class Store {
   /// Reads every row of every layer; one line for each fault found, empty when all is well.
   virtual std::vector<std::string> verify() = 0;
   /// Evicts least recently used binaries, then rejected rows, until the user database holds at most `max_bytes`; tuned
-  /// rows stay. Returns bytes freed.
-  virtual std::int64_t trim(std::int64_t max_bytes) = 0;
+  /// rows stay. Gives the bytes freed. `not_found` when there is no user database (memory only, or why it was left
+  /// out), `io_error` when it cannot be written or stays locked.
+  virtual Expected<std::int64_t> trim(std::int64_t max_bytes) = 0;
   virtual std::string user_path() const = 0;  ///< empty when memory only
 };
 

@@ -49,8 +49,8 @@ class UserLayer {
   /// Writes the batch in one transaction, then trims when the file has grown too large. For the writer thread.
   void write(const std::vector<WriteTask>& tasks);
   /// Evicts until at most `max_bytes` are in use: binaries first, then rejected rows, least recently used first.
-  /// Returns bytes freed.
-  std::int64_t trim(std::int64_t max_bytes);
+  /// Gives the bytes freed, or `io_error` and why not all of them.
+  Expected<std::int64_t> trim(std::int64_t max_bytes);
   /// Runs `work` on a connection of its own, so that lookups and writes go on.
   Outcome inspect(const std::function<Outcome(Database&)>& work);
   /// One warning for the file and the outcome.
@@ -76,7 +76,7 @@ class UserLayer {
   Outcome write_holding_writer(const std::vector<std::pair<const WriteTask*, StoredRow>>& rows);
   void count_failure(Outcome outcome);
   void trim_when_large();
-  std::int64_t trim_holding_writer(std::int64_t max_bytes);
+  Outcome trim_holding_writer(std::int64_t max_bytes, std::int64_t* freed);
   bool remember_identity();
 
   const Settings settings_;

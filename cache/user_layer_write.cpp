@@ -14,6 +14,18 @@ namespace {
 constexpr int kFailuresUntilOff = 8;
 constexpr std::chrono::hours kTrimPause{1};  // after a trim that could free nothing
 
+/// Ends a transaction that is not committed, also when something throws: left open it would lock out all other writers.
+class RollbackAtEnd {
+ public:
+  explicit RollbackAtEnd(Database& database) : database_(database) {}
+  ~RollbackAtEnd() { database_.rollback(); }
+  RollbackAtEnd(const RollbackAtEnd&) = delete;
+  RollbackAtEnd& operator=(const RollbackAtEnd&) = delete;
+
+ private:
+  Database& database_;
+};
+
 bool needs_row(const WriteTask& task) { return task.kind == WriteTask::Kind::put; }
 
 }  // namespace
@@ -53,6 +65,7 @@ Outcome UserLayer::write_holding_writer(const std::vector<std::pair<const WriteT
   const Deadline deadline = deadline_in(kWriteTimeout);
   Outcome outcome = open_writer(deadline);
   if (outcome != Outcome::ok) return outcome;
+  const RollbackAtEnd rollback(*writer_);
   writer_->set_deadline(deadline);
   outcome = writer_->begin();
   for (const auto& [task, row] : rows) {
@@ -65,7 +78,6 @@ Outcome UserLayer::write_holding_writer(const std::vector<std::pair<const WriteT
   if (outcome != Outcome::ok) {
     log::info(log::Topic::cache,
               fmt::format("{} entries not written to {}: {}", rows.size(), path_, writer_->last_error()));
-    writer_->rollback();
   }
   return outcome;
 }
@@ -88,18 +100,28 @@ void UserLayer::trim_when_large() {
   if (std::chrono::steady_clock::now() < next_trim_) return;
   if (writer_->live_bytes(&live) != Outcome::ok || live <= settings_.max_bytes) return;
   // To 80%, so that the next entry does not trim again.
-  if (trim_holding_writer(settings_.max_bytes / 5 * 4) == 0) next_trim_ = std::chrono::steady_clock::now() + kTrimPause;
+  std::int64_t freed = 0;
+  if (const Outcome outcome = trim_holding_writer(settings_.max_bytes / 5 * 4, &freed); outcome != Outcome::ok)
+    warn(outcome);
+  if (freed == 0) next_trim_ = std::chrono::steady_clock::now() + kTrimPause;
 }
 
-std::int64_t UserLayer::trim(std::int64_t max_bytes) {
-  if (open_if_closed(deadline_in(kOpenTimeout)) != Outcome::ok) return 0;
-  const FileSizeSignalBlocked blocked;
-  const std::lock_guard lock(writer_mutex_);
-  if (!is_writable() || open_writer(deadline_in(kWriteTimeout)) != Outcome::ok) return 0;
-  return trim_holding_writer(max_bytes);
+Expected<std::int64_t> UserLayer::trim(std::int64_t max_bytes) {
+  std::int64_t freed = 0;
+  Outcome outcome = open_if_closed(deadline_in(kOpenTimeout));
+  // What a layer that is out of use says; it may have its file.
+  if (outcome == Outcome::missing) outcome = is_recoverable() ? Outcome::corrupt : Outcome::failed;
+  if (outcome == Outcome::ok) {
+    const FileSizeSignalBlocked blocked;
+    const std::lock_guard lock(writer_mutex_);
+    outcome = is_writable() ? open_writer(deadline_in(kWriteTimeout)) : Outcome::read_only;
+    if (outcome == Outcome::ok) outcome = trim_holding_writer(max_bytes, &freed);
+  }
+  if (outcome == Outcome::ok) return freed;
+  return Status::io_error(fmt::format("{} {}; {} bytes were freed", path_, describe(outcome), freed));
 }
 
-std::int64_t UserLayer::trim_holding_writer(std::int64_t max_bytes) {
+Outcome UserLayer::trim_holding_writer(std::int64_t max_bytes, std::int64_t* freed) {
   std::int64_t before = 0, live = 0;
   Outcome outcome = writer_->live_bytes(&before);
   live = before;
@@ -108,18 +130,18 @@ std::int64_t UserLayer::trim_holding_writer(std::int64_t max_bytes) {
     std::int64_t deleted = 1;
     while (outcome == Outcome::ok && live > max_bytes && deleted > 0) {
       // A transaction for each few rows, so that other writers get their turn.
+      const RollbackAtEnd rollback(*writer_);
       writer_->set_deadline(deadline_in(kWriteTimeout));
       outcome = writer_->begin();
       if (outcome == Outcome::ok) outcome = writer_->evict_some(table, live - max_bytes, &deleted);
       if (outcome == Outcome::ok) outcome = writer_->shrink();
       if (outcome == Outcome::ok) outcome = writer_->commit();
-      if (outcome != Outcome::ok) writer_->rollback();
       if (outcome == Outcome::ok) outcome = writer_->live_bytes(&live);
     }
   }
   if (outcome == Outcome::corrupt) state_ = State::damaged;
-  if (outcome != Outcome::ok) warn(outcome);
-  return std::max<std::int64_t>(0, before - live);
+  *freed = std::max<std::int64_t>(0, before - live);
+  return outcome;
 }
 
 }  // namespace saccade::cache

@@ -2,8 +2,11 @@
 
 #include <signal.h>
 
+#include <exception>
 #include <system_error>
 #include <utility>
+
+#include "base/log.h"
 
 namespace saccade::cache {
 
@@ -40,8 +43,8 @@ bool Writer::enqueue(WriteTask task) {
   {
     const std::lock_guard lock(mutex_);
     if (stopping_ || queue_.size() >= kMaximumTasks || queued_bytes_ + bytes > kMaximumBytes || !start()) return false;
-    queued_bytes_ += bytes;
     queue_.push_back(std::move(task));
+    queued_bytes_ += bytes;
     ++enqueued_;
   }
   work_.notify_one();
@@ -60,16 +63,28 @@ void Writer::flush() {
   done_.wait(lock, [&] { return completed_ >= target; });
 }
 
-std::vector<WriteTask> Writer::take_batch() {
-  std::vector<WriteTask> batch;
+void Writer::take_batch() {
   std::size_t bytes = 0;
-  while (!queue_.empty() && batch.size() < kBatchTasks && bytes < kBatchBytes) {
+  while (!queue_.empty() && batch_.size() < kBatchTasks && bytes < kBatchBytes) {
     bytes += bytes_of(queue_.front());
-    batch.push_back(std::move(queue_.front()));
+    batch_.push_back(std::move(queue_.front()));
     queue_.pop_front();
   }
   queued_bytes_ -= bytes;
-  return batch;
+}
+
+void Writer::write_batch() noexcept {
+  try {
+    sink_(batch_);
+  } catch (const std::exception& error) {
+    // One warning, whatever was thrown; and memory may still be short.
+    try {
+      log::warn_once("cache: entries could not be packed for the user database and are not kept");
+      log::info(log::Topic::cache, error.what());
+    } catch (const std::exception&) {
+    }
+  }
+  batch_.clear();
 }
 
 void Writer::run() {
@@ -77,11 +92,12 @@ void Writer::run() {
   while (true) {
     work_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
     if (queue_.empty()) return;
-    const std::vector<WriteTask> batch = take_batch();
+    take_batch();
+    const std::size_t tasks = batch_.size();
     lock.unlock();
-    sink_(batch);
+    write_batch();
     lock.lock();
-    completed_ += batch.size();
+    completed_ += tasks;
     done_.notify_all();
   }
 }

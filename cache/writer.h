@@ -27,10 +27,11 @@ struct WriteTask {
 
 class Writer {
  public:
-  /// Called on the writer thread, for a batch of tasks in the order in which they came.
+  /// Called on the writer thread, for a batch of tasks in the order in which they came. What it throws (no memory to
+  /// compress with, say) costs the batch.
   using Sink = std::function<void(const std::vector<WriteTask>&)>;
 
-  explicit Writer(Sink sink) : sink_(std::move(sink)) {}
+  explicit Writer(Sink sink) : sink_(std::move(sink)) { batch_.reserve(kBatchTasks); }
   ~Writer() { stop(); }
   Writer(const Writer&) = delete;
   Writer& operator=(const Writer&) = delete;
@@ -52,12 +53,14 @@ class Writer {
   static std::size_t bytes_of(const WriteTask& task);
   bool start();
   void run();
-  std::vector<WriteTask> take_batch();
+  void take_batch();
+  void write_batch() noexcept;
 
   const Sink sink_;
   std::mutex mutex_;
   std::condition_variable work_, done_;
   std::deque<WriteTask> queue_;
+  std::vector<WriteTask> batch_;  // the writer thread's; reserved, so that taking one cannot fail
   std::size_t queued_bytes_ = 0;
   std::uint64_t enqueued_ = 0, completed_ = 0;  // tasks so far
   bool stopping_ = false;

@@ -9,7 +9,11 @@
 namespace saccade {
 namespace {
 
-constexpr std::int64_t kMaxLength = 2147483647;
+/// KernelParams holds sizes as int, and tile ends are computed in int, past the last row.
+constexpr std::int64_t kMaxSize = (std::int64_t{1} << 30) - 1;
+/// More than any memory holds. With it, counts of work items and bytes of a workspace (rows x splits x head_dim_v x 4)
+/// stay far inside of 64 bits.
+constexpr std::int64_t kMaxRows = std::int64_t{1} << 40;
 
 Status check_size(const char* name, std::int64_t value, std::int64_t highest) {
   if (value >= 0 && value <= highest) return {};
@@ -21,7 +25,7 @@ Status check_total(const char* name, std::int64_t total, std::int64_t longest, c
     if (total == 0) return {};
     return Status::invalid_argument(fmt::format("{} is {}; a dense problem has none (0)", name, total));
   }
-  SACCADE_TRY(check_size(name, total, std::int64_t{1} << 40));
+  SACCADE_TRY(check_size(name, total, kMaxRows));
   if (total < longest && shape.batch > 0) {
     return Status::invalid_argument(fmt::format("{} is {}, less than its longest sequence, {}", name, total, longest));
   }
@@ -30,6 +34,14 @@ Status check_total(const char* name, std::int64_t total, std::int64_t longest, c
         fmt::format("{} is {}, more than {} sequences of at most {} hold", name, total, shape.batch, longest));
   }
   return {};
+}
+
+/// Each size lies within its own limit: the product of the first two cannot overflow. Totals need no check of their own,
+/// since they are at most batch x seqlen.
+Status check_rows(const char* product, std::int64_t batch, std::int64_t heads, std::int64_t rows) {
+  if (rows == 0 || batch * heads <= kMaxRows / rows) return {};
+  return Status::invalid_argument(
+      fmt::format("{} is {} x {} x {}; at most 2^40 is possible", product, batch, heads, rows));
 }
 
 /// `count` indices spread over [0, total), first and last included; all of them where there are no more than that.
@@ -95,15 +107,17 @@ std::int64_t typical_length(Layout layout, std::int64_t longest, std::int64_t to
 }  // namespace
 
 Status validate(const Shape& shape, const Problem& problem) {
-  SACCADE_TRY(check_size("batch", shape.batch, kMaxLength));
-  SACCADE_TRY(check_size("heads_q", shape.heads_q, kMaxLength));
-  SACCADE_TRY(check_size("heads_kv", shape.heads_kv, kMaxLength));
-  SACCADE_TRY(check_size("seqlen_q", shape.seqlen_q, kMaxLength));
-  SACCADE_TRY(check_size("seqlen_kv", shape.seqlen_kv, kMaxLength));
+  SACCADE_TRY(check_size("batch", shape.batch, kMaxSize));
+  SACCADE_TRY(check_size("heads_q", shape.heads_q, kMaxSize));
+  SACCADE_TRY(check_size("heads_kv", shape.heads_kv, kMaxSize));
+  SACCADE_TRY(check_size("seqlen_q", shape.seqlen_q, kMaxSize));
+  SACCADE_TRY(check_size("seqlen_kv", shape.seqlen_kv, kMaxSize));
   if (shape.heads_kv == 0 ? shape.heads_q != 0 : shape.heads_q % shape.heads_kv != 0) {
     return Status::invalid_argument(fmt::format(
         "heads_q is {} and heads_kv is {}; heads_q must be a multiple of heads_kv", shape.heads_q, shape.heads_kv));
   }
+  SACCADE_TRY(check_rows("batch x heads_q x seqlen_q", shape.batch, shape.heads_q, shape.seqlen_q));
+  SACCADE_TRY(check_rows("batch x heads_kv x seqlen_kv", shape.batch, shape.heads_kv, shape.seqlen_kv));
   SACCADE_TRY(check_total("total_q", shape.total_q, shape.seqlen_q, shape, problem.layout));
   SACCADE_TRY(check_total("total_kv", shape.total_kv, shape.seqlen_kv, shape, problem.layout));
   const int a = shape.alignment;

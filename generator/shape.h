@@ -23,7 +23,8 @@ struct Shape {
   bool operator==(const Shape&) const = default;
 };
 
-/// Negative sizes, heads_q % heads_kv != 0, alignment not one of 1, 2, 4, 8, 16: errors that say what would work.
+/// Negative sizes, sizes of 2^30 and more, more than 2^40 rows of all heads and sequences, heads_q % heads_kv != 0,
+/// alignment not one of 1, 2, 4, 8, 16: errors that say what would work.
 Status validate(const Shape& shape, const Problem& problem);
 
 /// The share of (q, kv) pairs in tiles that are not empty, and in tiles that need masking, for tiles of tile_m x tile_n.

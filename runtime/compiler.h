@@ -43,8 +43,9 @@ std::string nvrtc_path();
 Expected<std::string> nvrtc_version();
 
 /// Clang 19 in libsaccade_clang.so: beside libsaccade.so or in ../lib, or $SACCADE_CLANG (a file). Opened with dlopen
-/// by the first compile() and not before, so that identity() and options() make keys for cached kernels on a machine
-/// without LLVM; compile() gives `not_found` there.
+/// by the first compile() and not before: identity() reads the build ids of Clang's and LLVM's files. On a machine without
+/// LLVM it is the one of the compiler that Saccade was built with, so that its cached kernels run there; compile() gives
+/// `not_found`.
 Expected<const Compiler*> clang_compiler();
 /// Opens libsaccade_clang.so if need be; `not_found` says what was tried.
 Status clang_status();

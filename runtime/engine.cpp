@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <chrono>
-#include <limits>
 
 #include "base/log.h"
 #include "runtime/binaries.h"
@@ -20,25 +19,6 @@ using Clock = std::chrono::steady_clock;
 
 double milliseconds_since(Clock::time_point start) {
   return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
-}
-
-/// KernelParams holds sizes as int.
-Status check_sizes(const Shape& shape) {
-  const struct {
-    const char* name;
-    std::int64_t value;
-  } sizes[] = {{"batch", shape.batch},
-               {"heads_q", shape.heads_q},
-               {"heads_kv", shape.heads_kv},
-               {"seqlen_q", shape.seqlen_q},
-               {"seqlen_kv", shape.seqlen_kv}};
-  constexpr std::int64_t kMost =
-      std::numeric_limits<int>::max() / 2;  // tile ends are computed in int, past the last row
-  for (const auto& size : sizes) {
-    if (size.value > kMost)
-      return Status::unsupported(fmt::format("{} is {}; at most {} is supported", size.name, size.value, kMost));
-  }
-  return {};
 }
 
 bool writes_output(const Problem& problem, const Shape& shape) {
@@ -146,7 +126,6 @@ PlanResult EngineImplementation::make_plan(const PlanQuery& query, bool& measure
   const Target& target = query.device->target();
   SACCADE_TRY(validate(query.problem));
   SACCADE_TRY(validate(query.shape, query.problem));
-  SACCADE_TRY(check_sizes(query.shape));
 
   KernelPlan::Parts parts;
   PlanReport& report = parts.report;

@@ -87,7 +87,9 @@ class Engine {
   static Expected<std::shared_ptr<Engine>> create(const EngineOptions& options);
   virtual ~Engine() = default;
 
-  /// Looks the plan up (at most 1 us when it was made before), else makes it. Plans live as long as the engine does.
+  /// Looks the plan up (at most 1 us when it was made before), else makes it. A plan lives as long as someone holds it,
+  /// also beyond the engine. The engine holds those that it made until there are 2^16 of them, or until measuring has
+  /// found better ones for their problem; then it makes new ones, from kernels that are loaded already.
   virtual Expected<std::shared_ptr<const Plan>> prepare(const std::shared_ptr<const Device>& device,
                                                         const Problem& problem, const Shape& shape,
                                                         const PrepareOptions& options) = 0;
@@ -124,6 +126,10 @@ Expected<TuneOutcome> tune_schedule(Engine& engine, const TuneRequest& request);
 /// it and tuned rows are keyed by it, so that a length that grows by one each step (decoding) plans once, and the choice
 /// does not depend on which length of a bucket came first. Batch, heads and alignment are kept.
 Shape planning_shape(const Shape& shape, const Problem& problem);
+
+/// Of the rules by which the tuner measures (tuner/measurement.h): a change makes old winners incomparable, so it is in
+/// the keys of tuned rows.
+inline constexpr std::int64_t kMeasurementVersion = 1;
 
 /// Keys of the three tables; shared by the engine and the tuner.
 std::string binary_key(const std::string& source, const Target& target, const Compiler& compiler);

@@ -11,9 +11,6 @@
 namespace saccade {
 namespace {
 
-/// A change of how candidates are measured makes old winners incomparable.
-constexpr std::int64_t kMeasurementVersion = 1;
-
 std::int64_t bucket(std::int64_t size) {
   if (size <= 4) return std::max<std::int64_t>(size, 0);
   const int octave = std::bit_width(static_cast<std::uint64_t>(size - 1)) - 1;  // 2^octave < size <= 2^(octave + 1)
@@ -29,10 +26,12 @@ std::string digest(std::string_view text) {
   return hash;
 }
 
-/// Rows of all sequences, for a mean length in its bucket; no fewer than the longest sequence has.
+/// Rows of all sequences, for a mean length in its bucket. A total that `longest`, in its own bucket, covers is that of
+/// one long sequence among short ones and becomes the longest: planning a planned shape must change nothing.
 std::int64_t planning_total(std::int64_t total, std::int64_t batch, std::int64_t longest) {
   if (batch <= 0 || total <= 0) return std::max<std::int64_t>(total, 0);
-  return std::max(batch * std::min(bucket((total + batch - 1) / batch), longest), longest);
+  if (total <= longest) return longest;
+  return batch * std::min(bucket((total + batch - 1) / batch), longest);
 }
 
 }  // namespace

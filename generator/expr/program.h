@@ -73,6 +73,7 @@ class Program {
   const std::string& text() const { return text_; }
   const NodePtr& root() const { return root_; }
   bool uses_table(int index) const;
+  bool reads_tables() const;
   bool uses_scalar(int index) const;
   bool operator==(const Program& other) const { return kind_ == other.kind_ && text_ == other.text_; }
 
@@ -82,7 +83,7 @@ class Program {
   std::string text_;
 };
 
-// ---- Host evaluation: the oracle and the cost model ----------------------------------------------------------------
+// Host evaluation: the oracle and the cost model
 
 struct HostTable {
   const void* data = nullptr;  ///< host memory; may be null when only tile classes are wanted (then reads are unknown)
@@ -90,7 +91,9 @@ struct HostTable {
   std::int64_t stride[4] = {};
 };
 
-/// Run-time values that a program needs, on the host. Integer scalars hold exact integers.
+/// Run-time values that a program needs, on the host. Integer scalars hold exact integers of their type: whoever makes
+/// bindings of a user's values refuses an i64 beyond 2^53 (a double may round it, and 2^63 is none). Runs are not
+/// concerned: kernels take integers.
 struct Bindings {
   std::vector<double> scalars;
   std::vector<HostTable> tables;
@@ -124,7 +127,7 @@ struct KvRange {
 KvRange kv_range(const Program& mask, const Declarations& declarations, const Bindings& bindings,
                  const TileRange& rows);
 
-// ---- Emission ------------------------------------------------------------------------------------------------------
+// Emission
 
 /// The C++ text of `struct Rules` that kernels are instantiated with; the same text serves CUDA and CPU:
 ///
@@ -143,8 +146,7 @@ KvRange kv_range(const Program& mask, const Declarations& declarations, const Bi
 /// `///` line with the canonical program.
 std::string emit_rules(const Program& mask, const Program& score, const Declarations& declarations);
 
-// ---- Named constructors: text of the common rules, combinable as (a) && (b)
-// ------------------------------------------
+// Named constructors: text of the common rules, combinable as (a) && (b)
 
 namespace rules {
 std::string causal_top_left();      ///< kv_idx <= q_idx

@@ -7,6 +7,9 @@
  * Structs carry their own size as the first field: set it with SACCADE_INIT, so that later versions can add fields at the end.
  * Engines, problems and plans may be used from any number of threads at once; destroying one while it is in use is an error.
  * Texts that a function hands out are UTF-8, end in a zero and are given back to saccade_text_free.
+ * A child of fork() makes engines of its own and leaves the parent's, with their plans, alone; CUDA does not work there once the
+ * parent has used it. With GNU's OpenMP, CPU kernels on several threads hang in a child when the thread that forked had run one:
+ * such a child sets cpu_threads to 1, or calls exec.
  */
 #ifndef SACCADE_SACCADE_H_
 #define SACCADE_SACCADE_H_
@@ -78,7 +81,8 @@ typedef struct saccade_engine_options {
 
 /* `options` may be null: all defaults. A cache that cannot be opened is no error. */
 SACCADE_API saccade_status saccade_engine_create(const saccade_engine_options* options, saccade_engine** engine);
-/* Unloads its kernels: work that was enqueued, and graphs that were captured, must be done with. Null is allowed. */
+/* Unloads its kernels, but for those of plans that are left: work that was enqueued, and graphs that were captured, must be
+ * done with. Null is allowed. */
 SACCADE_API void saccade_engine_destroy(saccade_engine* engine);
 /* JSON: {"plan_hits":..,"plan_misses":..,"compiled":..,"cache_hits":..,"tuned":..,"compile_ms":..,"tune_ms":..,
  * "cache":[{"path":..,"writable":..,"binaries":..,"binary_bytes":..,"tuned":..,"rejected":..,"file_bytes":..}]} */
@@ -141,7 +145,8 @@ SACCADE_API saccade_status saccade_problem_from_json(const char* json, saccade_p
 SACCADE_API saccade_status saccade_problem_to_json(const saccade_problem* problem, char** json);
 SACCADE_API void saccade_problem_destroy(saccade_problem* problem); /* Null is allowed. */
 
-/* The sizes of a call. */
+/* The sizes of a call, each from 0 to 2^30 - 1 (totals: batch x seqlen). batch x heads x seqlen is 2^40 at most, for q as for k
+ * and v. */
 typedef struct saccade_shape {
   size_t struct_size;
   int64_t batch, heads_q, heads_kv;
@@ -161,7 +166,8 @@ typedef enum saccade_tuning {
   SACCADE_TUNE_EXHAUSTIVE = 3 /* every candidate */
 } saccade_tuning;
 
-/* A table's argument. Reads outside `extent` give 0. `data` is device memory in a run, host memory in prepare options. */
+/* A table's argument. Reads outside `extent` give 0. `data` is device memory in a run, host memory in prepare options.
+ * It points to the element at index 0 of each dimension, so strides may have any sign; 0 repeats. */
 typedef struct saccade_table {
   const void* data;
   int64_t extent[4];
@@ -179,7 +185,7 @@ typedef struct saccade_prepare_options {
   int32_t tuning;            /* saccade_tuning */
   const char* schedule_json; /* use exactly this schedule; null: choose one */
   /* Host copies of the problem's scalars and tables, all of them or null, so that the cost model sees how much the mask
-   * keeps. They steer the choice of a schedule and never the result. */
+   * keeps. They steer the choice of a schedule and never the result. A SACCADE_I64 lies within -2^53 and 2^53 here. */
   const saccade_scalar* scalars;
   const saccade_table* tables;
   int32_t no_cache; /* bool: neither read nor write the cache */
@@ -187,7 +193,17 @@ typedef struct saccade_prepare_options {
 } saccade_prepare_options;
 
 /* `device` is "cpu", "cuda" or "cuda:N". Compiles, and measures if asked to; a plan that was made before is found in under a
- * microsecond. `options` may be null. */
+ * microsecond. `options` may be null. A plan keeps its kernel, also beyond the engine. Errors:
+ *   SACCADE_INVALID_ARGUMENT  no such device name; a size, scalar or option that cannot be; a schedule that is malformed
+ *                             or of a family for other devices
+ *   SACCADE_UNSUPPORTED       no kernel family takes the problem on this device; a CPU without AVX2
+ *   either of these two       a schedule that is not possible for the problem and the shape
+ *   SACCADE_NOT_FOUND         no CUDA driver or no such GPU; no NVRTC or libsaccade_clang.so, and the kernel is not in the cache
+ *   SACCADE_COMPILE_FAILED    the compiler refused the kernel
+ *   SACCADE_DEVICE_ERROR      the driver failed to load it; SACCADE_OUT_OF_MEMORY when that was for want of memory
+ *   SACCADE_CANCELLED         tuning was interrupted before anything was measured
+ * Tuning that is not possible (a stream that is being captured) or that fails is no error: the cost model chooses, and
+ * the plan's report says why. */
 SACCADE_API saccade_status saccade_prepare(saccade_engine* engine, const char* device, const saccade_problem* problem,
                                            const saccade_shape* shape, const saccade_prepare_options* options,
                                            saccade_plan** plan);
@@ -196,14 +212,16 @@ SACCADE_API saccade_status saccade_plan_workspace_bytes(const saccade_plan* plan
 /* JSON: the schedule, where it and the binary came from, what was predicted, registers, times. */
 SACCADE_API saccade_status saccade_plan_report(const saccade_plan* plan, char** json);
 
-/* Strides in elements; the head_dim stride is 1. */
+/* Strides in elements; the head_dim stride is 1. None is negative; those of q, k and v may be 0, those of o are at least
+ * head_dim_v. The stride of a dimension of one element is not looked at. */
 typedef struct saccade_strides {
   int64_t batch; /* unused when the layout is varlen */
   int64_t head;
   int64_t row;
 } saccade_strides;
 
-/* Pointers are device pointers on CUDA. */
+/* Pointers are device pointers on CUDA. q, k, v and tables may overlap each other. o, lse and workspace must overlap
+ * nothing, and no two rows of o may: that is not checked beyond o's strides, and gives wrong results. */
 typedef struct saccade_run_arguments {
   size_t struct_size;
   const void* q; /* dense [batch, heads_q, seqlen_q, head_dim_qk]; varlen [total_q, heads_q, head_dim_qk] */
@@ -223,7 +241,12 @@ typedef struct saccade_run_arguments {
 } saccade_run_arguments;
 
 /* Enqueues the work and returns (on CPUs it computes first). Never allocates, synchronises or locks, so it may be captured
- * into a CUDA graph. Any number of threads may run one plan, each with its own workspace. */
+ * into a CUDA graph. Any number of threads may run one plan, each with its own workspace.
+ * A CPU kernel takes up to 512 KiB of the stack of the calling thread and of each OpenMP thread (OMP_STACKSIZE). Errors:
+ *   SACCADE_INVALID_ARGUMENT  a pointer that is missing or less aligned than the shape said, a stride that cannot be, a
+ *                             scale that is not finite, cu_seqlens (looked at on CPUs) that do not fit the shape;
+ *                             nothing was written then
+ *   SACCADE_DEVICE_ERROR      the driver refused the launch; what goes wrong later shows at CUDA's next synchronisation */
 SACCADE_API saccade_status saccade_plan_run(const saccade_plan* plan, const saccade_run_arguments* arguments);
 
 /* ---- Seeing what Saccade would do ------------------------------------------------------------------------------------ */
@@ -231,14 +254,18 @@ SACCADE_API saccade_status saccade_plan_run(const saccade_plan* plan, const sacc
 /* JSON: {"ok":..,"families":[{"family":..,"ok":..,"reason":..}]}. `target` is a device as in saccade_prepare, or a CUDA
  * architecture such as "sm_90a", which needs no GPU. SACCADE_OK whether it is supported or not. */
 SACCADE_API saccade_status saccade_supports(const char* target, const saccade_problem* problem, char** json);
-/* JSON: families with their reasons, and candidates with their predicted cost, cheapest first, at most `most` (0: 10). */
+/* JSON: families with their reasons, and candidates with their predicted cost, cheapest first, at most `most` (0: 10).
+ * SACCADE_OK also when no family takes the problem: then there are no candidates. Errors are saccade_target's, and
+ * SACCADE_INVALID_ARGUMENT for a shape or options that cannot be. */
 SACCADE_API saccade_status saccade_explain(const char* target, const saccade_problem* problem,
                                            const saccade_shape* shape, const saccade_prepare_options* options,
                                            int32_t most, char** json);
-/* The source text of a kernel, with the given schedule or, when it is null, the cost model's. */
+/* The source text of a kernel, with the given schedule or, when it is null, the cost model's. Errors are saccade_target's,
+ * and those of saccade_prepare for shapes, schedules and problems that no family takes. */
 SACCADE_API saccade_status saccade_emit(const char* target, const saccade_problem* problem, const saccade_shape* shape,
                                         const char* schedule_json, char** source);
-/* JSON: what is known of a device or architecture. */
+/* JSON: what is known of a device or architecture. SACCADE_INVALID_ARGUMENT when `target` is none that is known,
+ * SACCADE_NOT_FOUND when the device is not there, SACCADE_UNSUPPORTED for a CPU without AVX2. */
 SACCADE_API saccade_status saccade_target(const char* target, char** json);
 /* Number of CUDA devices; 0 when there is no driver. */
 SACCADE_API int32_t saccade_cuda_device_count(void);

@@ -118,7 +118,8 @@ class Plan {
   saccade_plan* handle_ = nullptr;
 };
 
-/// Workspace of a plan for the CPU: host memory, aligned to 256 bytes. On CUDA use device memory of workspace_bytes().
+/// Workspace of a plan for the CPU: host memory, aligned to 256 bytes; throws std::bad_alloc when there is none. On CUDA
+/// use device memory of workspace_bytes().
 class HostWorkspace {
  public:
   explicit HostWorkspace(const Plan& plan)
@@ -168,7 +169,10 @@ class Engine {
   saccade_engine* handle_ = nullptr;
 };
 
-/// JSON of saccade_supports, saccade_explain; source text of saccade_emit.
+/// JSON of saccade_supports, saccade_explain; source text of saccade_emit. What these refuse is an Error with their
+/// status: SACCADE_INVALID_ARGUMENT for a target or shape that cannot be, SACCADE_NOT_FOUND for a device that is not
+/// there, SACCADE_UNSUPPORTED for a CPU without AVX2 and, from emit, for a problem that no family takes (supports and
+/// explain give the reasons for it).
 inline std::string supports(const std::string& target, const Problem& problem) {
   char* text = nullptr;
   detail::check(saccade_supports(target.c_str(), problem.handle(), &text));

@@ -56,8 +56,18 @@ Expected<expr::Declarations> declarations_from(const saccade_problem_options& op
   return declarations;
 }
 
-double value_of(const saccade_scalar& scalar, expr::Type type) {
-  return type == expr::Type::f32 ? static_cast<double>(scalar.f) : static_cast<double>(scalar.i);
+/// Bindings hold doubles, and an integer that a double rounds would be another scalar.
+Expected<double> value_of(const saccade_scalar& scalar, const expr::ScalarDeclaration& declared) {
+  constexpr std::int64_t kMostExact = std::int64_t{1} << 53;
+  if (declared.type == expr::Type::f32) return static_cast<double>(scalar.f);
+  if (declared.type == expr::Type::i32) return static_cast<double>(static_cast<std::int32_t>(scalar.i));  // as kernels
+  if (scalar.i < -kMostExact || scalar.i > kMostExact) {
+    return Status::invalid_argument(fmt::format(
+        "scalar \"{}\" is {} in the prepare options; there -2^53 to 2^53 is possible. Any value is in a run: "
+        "leave the options' scalars null, or give one that keeps about as much",
+        declared.name, scalar.i));
+  }
+  return static_cast<double>(scalar.i);
 }
 
 }  // namespace
@@ -116,7 +126,8 @@ Expected<PrepareOptions> prepare_options_from(const saccade_prepare_options* giv
   const expr::Declarations& declared = problem.declarations;
   if (known.scalars != nullptr) {
     for (std::size_t i = 0; i < declared.scalars.size(); ++i) {
-      options.bindings.scalars.push_back(value_of(known.scalars[i], declared.scalars[i].type));
+      SACCADE_ASSIGN(const double value, value_of(known.scalars[i], declared.scalars[i]));
+      options.bindings.scalars.push_back(value);
     }
   }
   if (known.tables != nullptr) {

@@ -11,14 +11,31 @@
 #include "base/log.h"
 #include "runtime/clang/clang_entry.h"
 #include "runtime/compiler.h"
+#include "runtime/library_file.h"
 
 namespace saccade {
 namespace {
 
+#ifndef SACCADE_CLANG_BUILT_WITH
+#define SACCADE_CLANG_BUILT_WITH ""  // built without a CPU compiler
+#endif
+
 constexpr const char* kLibraryName = "libsaccade_clang.so";
-/// What libsaccade_clang.so is linked to (its SONAMEs say 19.1). A constant, so that a warm start can build the binary
-/// key without opening LLVM; the options below complete it.
-constexpr const char* kIdentity = "clang 19.1";
+/// The compiler proper, by SONAME. libsaccade_clang.so only hands it the options, which are in the binary key as they
+/// are, and is new in each of Saccade's builds.
+constexpr const char* kCompilerLibraries[] = {"libclang-cpp.so.19.1", "libLLVM.so.19.1"};
+
+/// Which builds of them the loader would take, read from the files: a warm start must not open LLVM (25 ms). A machine
+/// without LLVM runs the kernels of the compiler that Saccade was built with.
+std::string identity_of_libraries() {
+  std::string identity = "clang 19.1";
+  for (const char* name : kCompilerLibraries) {
+    const std::string path = find_on_loader_path(name);
+    if (path.empty()) return "clang 19.1" SACCADE_CLANG_BUILT_WITH;
+    identity += ", " + identity_of_file(path);
+  }
+  return identity;
+}
 
 /// Where this code lies: libsaccade.so, or the executable that it is linked into.
 std::string own_directory() {
@@ -86,7 +103,7 @@ struct Output {
 
 class ClangCompiler final : public Compiler {
  public:
-  std::string identity() const override { return kIdentity; }
+  std::string identity() const override { return identity_; }
 
   std::vector<std::string> options(const Target& target) const override {
     std::vector<std::string> options = {
@@ -141,6 +158,9 @@ class ClangCompiler final : public Compiler {
     binary.compile_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
     return binary;
   }
+
+ private:
+  const std::string identity_ = identity_of_libraries();
 };
 
 }  // namespace

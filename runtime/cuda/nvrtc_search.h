@@ -4,8 +4,6 @@
 #pragma once
 
 #include <string>
-#include <string_view>
-#include <vector>
 
 #include "base/status.h"
 
@@ -18,12 +16,5 @@ struct NvrtcFile {
 
 /// The search order of nvrtc_compiler() in runtime/compiler.h. `not_found` lists what was tried.
 Expected<NvrtcFile> find_nvrtc();
-
-/// Path of the shared library `name` in the text of an ld.so.cache ("glibc-ld.so.cache1.1"), empty when it is not there
-/// or the text is damaged.
-std::string path_in_loader_cache(std::string_view cache, std::string_view name);
-
-/// Hexadecimal GNU build id of an ELF file, empty when it has none.
-std::string build_id_of(const std::string& path);
 
 }  // namespace saccade::cuda

@@ -312,7 +312,7 @@ TEST_F(TunerFaults, NothingIsMeasuredWhileAStreamOfTheProcessIsCaptured) {
   EXPECT_NE(report.status().message().find("captured"), std::string::npos) << report.status().message();
 }
 
-TEST_F(TunerFaults, TablesReachTheWorker) {
+TEST_F(TunerFaults, TablesReachTheWorkerInEitherDirection) {
   setenv("SACCADE_WORKER", WORKER, 1);
   problem_.declarations.tables = {{"doc", DataType::i32, 2}};
   const Expected<expr::Program> mask =
@@ -322,15 +322,17 @@ TEST_F(TunerFaults, TablesReachTheWorker) {
   std::vector<std::int32_t> documents(128);
   for (std::size_t i = 0; i < documents.size(); ++i) documents[i] = static_cast<std::int32_t>(i / 50);
   expr::HostTable table;
-  table.data = documents.data();
   table.extent[0] = 1;
   table.extent[1] = 128;
   table.stride[0] = 128;
-  table.stride[1] = 1;
-  none_.tables = {table};
-  const Expected<TuneReport> report = tune();
-  ASSERT_TRUE(report.ok()) << report.status().message();
-  for (const CandidateReport& line : report->candidates) EXPECT_NE(line.state, CandidateState::failed) << line.reason;
+  for (const std::int64_t direction : {1, -1}) {
+    table.data = direction > 0 ? &documents.front() : &documents.back();
+    table.stride[1] = direction;
+    none_.tables = {table};
+    const Expected<TuneReport> report = tune();
+    ASSERT_TRUE(report.ok()) << report.status().message();
+    for (const CandidateReport& line : report->candidates) EXPECT_NE(line.state, CandidateState::failed) << line.reason;
+  }
 }
 
 }  // namespace

@@ -60,7 +60,7 @@ void use(const Options& options) {
   store->put_binary("new", {"code", ""}, "new");
   store->flush();
   require(store->find_binary("new").has_value());
-  store->trim(0);
+  static_cast<void>(store->trim(0));
 }
 
 void use_file(std::string_view bytes, bool as_pack) {

@@ -210,8 +210,41 @@ TEST_F(CAbi, ShapesAreChecked) {
   shape_.seqlen_q = -1;
   EXPECT_EQ(saccade_prepare(engine_, "cpu", problem_, &shape_, nullptr, &plan), SACCADE_INVALID_ARGUMENT);
   shape_.seqlen_q = 256;
+  shape_.batch = shape_.heads_q = 1 << 20;
+  shape_.seqlen_q = 1 << 29;
+  EXPECT_EQ(saccade_prepare(engine_, "cpu", problem_, &shape_, nullptr, &plan), SACCADE_INVALID_ARGUMENT);
+  EXPECT_THAT(saccade_last_error(), HasSubstr("batch x heads_q x seqlen_q"));
+  shape_.batch = 2;
+  shape_.heads_q = 4;
+  shape_.seqlen_q = 256;
   shape_.alignment = 3;
   EXPECT_EQ(saccade_prepare(engine_, "cpu", problem_, &shape_, nullptr, &plan), SACCADE_INVALID_ARGUMENT);
+}
+
+TEST_F(CAbi, PlanningScalarsBeyondWhatADoubleHoldsAreRefused) {
+  saccade_problem* windowed = nullptr;
+  ASSERT_EQ(saccade_problem_from_json(R"({"dtype":"bf16","head_dim":64,"mask":"kv_idx < n + w",
+                                          "scalars":[{"name":"n","type":"i32"},{"name":"w","type":"i64"}]})",
+                                      &windowed),
+            SACCADE_OK)
+      << saccade_last_error();
+  saccade_scalar scalars[2] = {};
+  saccade_prepare_options options;
+  SACCADE_INIT(&options);
+  options.scalars = scalars;
+  char* text = nullptr;
+  scalars[0].i = INT64_MAX;  // of an i32, kernels see the lower half
+  for (const int64_t value : {int64_t{1} << 53, -(int64_t{1} << 53)}) {
+    scalars[1].i = value;
+    EXPECT_EQ(saccade_explain("sm_90a", windowed, &shape_, &options, 1, &text), SACCADE_OK) << saccade_last_error();
+    take(text);
+  }
+  for (const int64_t value : {INT64_MAX, INT64_MIN, (int64_t{1} << 53) + 1}) {
+    scalars[1].i = value;
+    EXPECT_EQ(saccade_explain("sm_90a", windowed, &shape_, &options, 1, &text), SACCADE_INVALID_ARGUMENT) << value;
+    EXPECT_THAT(saccade_last_error(), HasSubstr("scalar \"w\" is " + std::to_string(value)));
+  }
+  saccade_problem_destroy(windowed);
 }
 
 TEST_F(CAbi, SupportsAnswersForAnArchitectureWithoutADevice) {

@@ -284,7 +284,7 @@ TEST(CacheStore, MemoryOnlyKeepsEntriesAndTouchesNoFile) {
   EXPECT_TRUE(store->find_binary("key").has_value());
   EXPECT_EQ(store->user_path(), "");
   EXPECT_EQ(store->lock("key", 0), nullptr);
-  EXPECT_EQ(store->trim(0), 0);
+  EXPECT_THAT(store->trim(0).status().message(), HasSubstr("memory only"));
   ASSERT_THAT(store->list(), SizeIs(1));
   EXPECT_EQ(store->list().front().layer, "memory");
   EXPECT_EQ(store->statistics().front().binaries, 1);
@@ -303,7 +303,8 @@ TEST(CacheStore, ReadOnlyReadsAndNeverWrites) {
     store->put_binary(key_of(2), {"mine", ""}, "");
     EXPECT_TRUE(store->find_binary(key_of(2)).has_value());
     EXPECT_EQ(store->lock(key_of(2), 0), nullptr);
-    EXPECT_EQ(store->trim(0), 0);
+    EXPECT_EQ(store->trim(0).status().code(), StatusCode::io_error);
+    EXPECT_THAT(store->trim(0).status().message(), HasSubstr("cannot be written"));
   }
   const auto store = Store::open(options_in(directory.path()));
   EXPECT_FALSE(store->find_binary(key_of(2)).has_value());

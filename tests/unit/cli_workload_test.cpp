@@ -49,6 +49,16 @@ TEST(Workload, FlagsBecomeAProblemAndAShape) {
   EXPECT_FLOAT_EQ(workload->scale, 1 / std::sqrt(24.0f));
 }
 
+TEST(Workload, AnyFiniteScaleIsTakenAsItIs) {
+  ProblemOptions options = small_options();
+  for (const double scale : {-0.125, 0.0, 2.5}) {
+    options.scale = scale;
+    const auto workload = workload_from_options(options);
+    ASSERT_TRUE(workload.ok()) << workload.status().message();
+    EXPECT_EQ(workload->scale, static_cast<float>(scale));
+  }
+}
+
 TEST(Workload, ScalarsTakeTheTypeOfTheirLiteral) {
   ProblemOptions options = small_options();
   options.scalars = {"s0=7", "s1=3000000000", "s2=0.5", "s3:f32=2", "s4:i64=1", "s5:i32"};
@@ -87,6 +97,9 @@ TEST(Workload, BadFlagsAreErrorsThatNameThem) {
   expect([](auto& o) { o.layout = "varlen", o.lengths = {5, -1}; }, "at least 0");
   expect([](auto& o) { o.layout = "varlen", o.lengths = {5, 6}, o.lengths_kv = {5}; }, "--lengths-kv has 1");
   expect([](auto& o) { o.mask = {"kv_idx <= nothing"}; }, "nothing");
+  expect([](auto& o) { o.scale = std::numeric_limits<double>::infinity(); }, "--scale inf");
+  expect([](auto& o) { o.scale = std::numeric_limits<double>::quiet_NaN(); }, "--scale nan");
+  expect([](auto& o) { o.scale = -1e300; }, "--scale -1e+300");
   expect([](auto& o) { o.problem = "{\"head_dim\":64,\"nonsense\":1}"; }, "nonsense");
 }
 
@@ -185,6 +198,19 @@ TEST(Verification, ASampleHasTheFirstAndLastRowsAndSeesNanAnywhere) {
   HostResult stray = exact;
   stray.o[17 * 24] = std::numeric_limits<double>::quiet_NaN();
   EXPECT_FALSE(verify(workload, stray, kFewPairs).pass());
+}
+
+TEST(Verification, ANanOfTheInputsIsNoStrayNan) {
+  Workload workload = filled(small_options(), 6);
+  constexpr std::int64_t kFewPairs = 500, kRow = 17;  // not of the sample
+  store_from_double(DataType::f32, workload.q.data.data(), kRow * 24, std::numeric_limits<double>::quiet_NaN());
+  const HostResult exact = reference_float64(workload.problem, workload.shape, workload.host_call());
+  ASSERT_TRUE(std::isnan(exact.o[kRow * 24]));
+  const Verification sampled = verify(workload, exact, kFewPairs);
+  EXPECT_TRUE(sampled.pass()) << sampled.report.detail;
+  HostResult wrong = exact;
+  wrong.o[0] = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_FALSE(verify(workload, wrong, kFewPairs).pass()) << "a checked row";
 }
 
 TEST(UnfusedHost, AgreesWithTheOracle) {

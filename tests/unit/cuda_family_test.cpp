@@ -153,7 +153,7 @@ TEST(CudaFamily, GridHoldsWholeBatchesUpToItsLimit) {
   const std::int64_t tiles = (130 + schedule.at("tile_m") - 1) / schedule.at("tile_m");
   EXPECT_EQ(family().launch_geometry(problem, h200(), small, schedule).launches.at(0).grid, 15 * tiles);
 
-  const Shape huge = shape_of(std::int64_t{1} << 30, 7, 1);  // more blocks than a grid has
+  const Shape huge = shape_of((std::int64_t{1} << 30) - 1, 7, 1);  // more blocks than a grid has
   ASSERT_TRUE(family().legal(problem, h200(), huge, schedule).ok());
   const std::uint32_t grid = family().launch_geometry(problem, h200(), huge, schedule).launches.at(0).grid;
   EXPECT_LE(grid, 0x7fffffffu);

@@ -1,7 +1,10 @@
 // Every field that changes what a key stands for changes the key; nothing else does (traps P11, P23, P37, P41, P43).
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
+#include <random>
 
 #include "runtime/engine.h"
 
@@ -205,6 +208,61 @@ TEST(PlanningShape, OfVarlenStaysValid) {
     EXPECT_TRUE(validate(planned, problem).ok()) << total << ": " << validate(planned, problem).message();
     EXPECT_GE(planned.total_q, total);
   }
+}
+
+/// Lengths of every magnitude, some of them with one sequence far longer than the rest.
+Shape random_shape(Layout layout, std::mt19937_64& random) {
+  const auto below = [&](std::int64_t end) {
+    return static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(end));
+  };
+  Shape shape = shape_of(1 + below(9), 1 + below(8), 0);
+  if (layout == Layout::dense) {
+    shape.seqlen_q = below(std::int64_t{1} << below(18));
+    shape.seqlen_kv = below(std::int64_t{1} << below(18));
+    return shape;
+  }
+  const std::int64_t largest = std::int64_t{1} << below(15);
+  for (std::int64_t b = 0; b < shape.batch; ++b) {
+    const bool is_short = b > 0 && below(2) == 0;
+    const std::int64_t q = below(is_short ? 20 : largest + 1), kv = below(is_short ? 20 : 2 * largest);
+    shape.total_q += q;
+    shape.total_kv += kv;
+    shape.seqlen_q = std::max(shape.seqlen_q, q);
+    shape.seqlen_kv = std::max(shape.seqlen_kv, kv);
+  }
+  return shape;
+}
+
+TEST(PlanningShape, OfAPlannedShapeIsItself) {
+  Family family{};
+  family.name = "cuda.fwd.test";
+  std::mt19937_64 random(20);
+  for (const Layout layout : {Layout::dense, Layout::varlen}) {
+    Problem problem = causal();
+    problem.layout = layout;
+    for (int n = 0; n < 10'000; ++n) {
+      const Shape shape = random_shape(layout, random);
+      const Shape planned = planning_shape(shape, problem);
+      const std::string text = fmt::format("batch {}, longest {} and {}, totals {} and {}", shape.batch, shape.seqlen_q,
+                                           shape.seqlen_kv, shape.total_q, shape.total_kv);
+      ASSERT_EQ(planning_shape(planned, problem), planned) << text;
+      ASSERT_TRUE(validate(planned, problem).ok()) << text << ": " << validate(planned, problem).message();
+      ASSERT_GE(planned.total_q, shape.total_q) << text;
+      ASSERT_GE(planned.total_kv, shape.total_kv) << text;
+      if (n % 10 != 0) continue;
+      ASSERT_EQ(tuned_key(family, problem, shape, h200()), tuned_key(family, problem, planned, h200())) << text;
+    }
+  }
+}
+
+TEST(PlanningShape, OfOneLongSequenceAmongShortOnesIsThatOne) {
+  Problem problem = causal();
+  problem.layout = Layout::varlen;
+  Shape shape = shape_of(3, 4, 1100);
+  shape.total_q = shape.total_kv = 1115;
+  const Shape planned = planning_shape(shape, problem);
+  EXPECT_EQ(planned.seqlen_q, 1280);
+  EXPECT_EQ(planned.total_q, 1280);
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "runtime/cuda/nvrtc_search.h"
+#include "runtime/library_file.h"
 
 namespace saccade::cuda {
 namespace {

@@ -12,6 +12,7 @@
 
 #include "runtime/compiler.h"
 #include "runtime/cpu/host.h"
+#include "runtime/library_file.h"
 
 namespace saccade::cpu {
 namespace {
@@ -171,6 +172,16 @@ TEST_F(ObjectLoader, OtherExternalSymbolsAreRefusedByName) {
 TEST_F(ObjectLoader, WritableDataIsRefused) {
   const std::string object = object_of("static int counter = 5; extern \"C\" int f() { return ++counter; }");
   EXPECT_EQ(LoadedObject::load(object).status().code(), StatusCode::unsupported);
+}
+
+TEST_F(ObjectLoader, TheCompilersIdentityIsOfItsLibrariesBuilds) {
+  const std::string identity = (*clang_compiler())->identity();
+  for (const std::string name : {"libclang-cpp.so.19.1", "libLLVM.so.19.1"}) {
+    const std::string path = find_on_loader_path(name);
+    ASSERT_NE(path, "");
+    EXPECT_NE(build_id_of(path), "");
+    EXPECT_NE(identity.find(identity_of_file(path)), std::string::npos) << identity;
+  }
 }
 
 TEST_F(ObjectLoader, AnErrorOfTheCompilerCarriesItsLog) {

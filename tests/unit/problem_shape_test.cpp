@@ -27,8 +27,8 @@ TEST(ShapeValidation, TakesZeroSizesAndRefusesTheImpossible) {
   EXPECT_TRUE(validate(Shape{0, 0, 0, 0, 0, 0, 0, 2}, dense).ok());
   EXPECT_TRUE(validate(Shape{2, 28, 4, 100, 50, 130, 90, 16}, varlen).ok());
   const auto message = [](const Shape& s, const Problem& p) { return validate(s, p).message(); };
-  EXPECT_EQ(message({-1, 1, 1, 0, 0, 0, 0, 16}, dense), "batch is -1; 0 to 2147483647 is possible");
-  EXPECT_EQ(message({1, 1, 1, 0, 1LL << 31, 0, 0, 16}, dense), "seqlen_kv is 2147483648; 0 to 2147483647 is possible");
+  EXPECT_EQ(message({-1, 1, 1, 0, 0, 0, 0, 16}, dense), "batch is -1; 0 to 1073741823 is possible");
+  EXPECT_EQ(message({1, 1, 1, 0, 1LL << 30, 0, 0, 16}, dense), "seqlen_kv is 1073741824; 0 to 1073741823 is possible");
   EXPECT_EQ(message({1, 6, 4, 8, 8, 0, 0, 16}, dense),
             "heads_q is 6 and heads_kv is 4; heads_q must be a multiple of heads_kv");
   EXPECT_EQ(message({1, 6, 0, 8, 8, 0, 0, 16}, dense),
@@ -37,6 +37,22 @@ TEST(ShapeValidation, TakesZeroSizesAndRefusesTheImpossible) {
   EXPECT_EQ(message({2, 1, 1, 8, 8, 7, 8, 16}, varlen), "total_q is 7, less than its longest sequence, 8");
   EXPECT_EQ(message({2, 1, 1, 8, 8, 8, 17, 16}, varlen), "total_kv is 17, more than 2 sequences of at most 8 hold");
   EXPECT_EQ(message({1, 1, 1, 8, 8, 0, 0, 3}, dense), "alignment is 3; 1, 2, 4, 8 or 16 bytes are possible");
+}
+
+TEST(ShapeValidation, RefusesProductsThatNoMemoryHoldsAndTakesThoseThatAreZero) {
+  constexpr std::int64_t kMost = (1LL << 30) - 1;
+  Problem dense, varlen;
+  varlen.layout = Layout::varlen;
+  const auto message = [](const Shape& s, const Problem& p) { return validate(s, p).message(); };
+  EXPECT_EQ(message({kMost, kMost, kMost, kMost, 0, 0, 0, 16}, dense),
+            "batch x heads_q x seqlen_q is 1073741823 x 1073741823 x 1073741823; at most 2^40 is possible");
+  EXPECT_EQ(message({1 << 20, 1 << 10, 1 << 10, 1, 1025, 0, 0, 16}, dense),
+            "batch x heads_kv x seqlen_kv is 1048576 x 1024 x 1025; at most 2^40 is possible");
+  EXPECT_EQ(message({4, 1 << 10, 1 << 10, (1 << 28) + 1, 1, 1 << 30, 4, 16}, varlen),
+            "batch x heads_q x seqlen_q is 4 x 1024 x 268435457; at most 2^40 is possible");
+  EXPECT_TRUE(validate({4, 1 << 10, 1 << 10, 1 << 28, 1, 1 << 30, 4, 16}, varlen).ok());
+  EXPECT_TRUE(validate({1 << 20, 1 << 10, 1 << 10, 1 << 10, 1 << 10, 0, 0, 16}, dense).ok());
+  EXPECT_TRUE(validate({kMost, kMost, kMost, 0, 0, 0, 0, 16}, dense).ok());
 }
 
 TEST(MaskDensity, IsWholeWithoutAMaskAndNothingWithoutPairs) {
