@@ -1,8 +1,8 @@
 // The cost model against exhaustive search: for each of a fixed list of problems, every legal schedule is compiled,
 // checked and timed, and the model's first choice, its top 16 and what a normal race picks are held against the best.
 //
-//   regret --device cpu|cuda[:N] [--only FIRST-LAST] [--cache DIR] [--threads N] [--commit HASH] [--no-race] >
-//   file.json
+//   regret --device cpu|cuda[:N] [--only FIRST-LAST] [--cache DIR] [--threads N] [--commit HASH]
+//     [--race-only quick|normal] > file.json
 //
 // With --race-only nothing exhaustive is run: the rows say how long a race takes and how far it got.
 // Progress goes to standard error. An interrupted run is resumed by the same command with the same --cache.
@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "bench/regret_problems.h"
+#include "runtime/device_name.h"
 #include "runtime/engine.h"
 #include "tuner/session.h"
 #include "tuner/tune.h"
@@ -46,7 +47,7 @@ struct Options {
 int usage() {
   std::fputs(
       "usage: regret --device cpu|cuda[:N] [--only FIRST-LAST] [--cache DIR] [--threads N] [--commit HASH] "
-      "[--no-race]\n",
+      "[--race-only quick|normal]\n",
       stderr);
   return 2;
 }
@@ -59,9 +60,11 @@ bool parse(int count, char** arguments, Options& options) {
     if (i + 1 == count) return false;
     const std::string value = arguments[++i];
     if (name == "--device") {
-      has_device = value == "cpu" || value.rfind("cuda", 0) == 0;
-      options.is_cuda = value != "cpu";
-      if (value.size() > 5 && value[4] == ':') options.ordinal = std::atoi(value.c_str() + 5);
+      const Expected<DeviceName> device = parse_device_name(value);
+      if (!device.ok()) return false;
+      has_device = true;
+      options.is_cuda = device->kind == Target::Kind::cuda;
+      options.ordinal = device->ordinal;
     } else if (name == "--only") {
       if (std::sscanf(value.c_str(), "%d-%d", &options.first, &options.last) != 2) return false;
     } else if (name == "--cache") {

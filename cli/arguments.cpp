@@ -120,7 +120,6 @@ void add_demo(CLI::App& app, Options& options) {
       "demo", "Real attention problems: chosen, compiled, verified, timed (a second run compiles nothing)");
   add_common(*command, options);
   DemoOptions& d = options.demo;
-  command->add_flag("--quick", d.quick, "quick tuning (this is the default; see --tuning)");
   command->add_option("--tuning", options.engine.tuning, "off, quick (default), normal or exhaustive");
   command->add_option("--threads", options.engine.threads, "CPU threads (default: all)")->check(CLI::Range(0, 4096));
   command->add_option("--data", d.data, "minilm_qkv.safetensors (default: where the build or the package has it)")

@@ -91,7 +91,7 @@ int print_verification(cache::Store& store, bool json) {
 
 Expected<int> trim(cache::Store& store, const Options& options) {
   SACCADE_ASSIGN(const std::int64_t max_bytes, size_from_text(options.cache.max_size));
-  const std::int64_t freed = store.trim(max_bytes);
+  SACCADE_ASSIGN(const std::int64_t freed, store.trim(max_bytes));
   if (options.json) {
     print_json({{"freed_bytes", freed}});
   } else {

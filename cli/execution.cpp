@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "cli/interrupt.h"
+#include "tuner/statistics.h"
 
 namespace saccade::cli {
 namespace {
@@ -79,13 +80,7 @@ DeviceBuffer::~DeviceBuffer() {
   if (data_) device_->release(data_);
 }
 
-double Timing::median_us() const {
-  std::vector<double> sorted = samples_us;
-  if (sorted.empty()) return std::numeric_limits<double>::quiet_NaN();
-  const auto middle = sorted.begin() + static_cast<std::ptrdiff_t>(sorted.size() / 2);
-  std::nth_element(sorted.begin(), middle, sorted.end());
-  return *middle;
-}
+double Timing::median_us() const { return tuner::median(samples_us); }
 
 double Timing::best_us() const {
   return samples_us.empty() ? std::numeric_limits<double>::quiet_NaN()

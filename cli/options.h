@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,7 +19,7 @@ struct ProblemOptions {
   std::vector<std::string> tables;   ///< NAME[:DTYPE:RANK][=FILE[:TENSOR]]
   std::int64_t batch = 1, heads = 8, heads_kv = 0, seqlen = 1024, seqlen_q = -1, seqlen_kv = -1;
   std::vector<std::int64_t> lengths, lengths_kv;  ///< varlen
-  double scale = 0;                               ///< 0: 1/sqrt(head_dim_qk)
+  std::optional<double> scale;                    ///< not given: 1/sqrt(head_dim_qk)
 };
 
 /// Where, and with which cache and schedule.
@@ -49,12 +50,10 @@ struct BuildOptions {
 
 struct BenchOptions {
   double seconds = 1;
-  bool compare_default = true;
 };
 
 struct DemoOptions {
   std::string data;
-  bool quick = false;
   std::vector<std::string> only;
 };
 

@@ -10,9 +10,9 @@ namespace saccade::cli {
 /// Exit codes, as --help documents them.
 enum ExitCode : int {
   kExitOk = 0,
-  kExitFailure = 1,       ///< something could not be read, compiled, written or run
+  kExitFailure = 1,       ///< something could not be read, compiled, written or run; or a library is missing
   kExitUsage = 2,         ///< the command line, a problem or a tensor is wrong
-  kExitUnsupported = 3,   ///< well formed, but no kernel does it here; or a device or library is missing
+  kExitUnsupported = 3,   ///< well formed, but no kernel does it here, or the device is missing
   kExitVerification = 4,  ///< a result was wrong
   kExitInterrupted = 130,
 };

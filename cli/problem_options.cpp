@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <limits>
 #include <string_view>
 #include <utility>
 
@@ -328,9 +329,10 @@ Expected<Workload> workload_from_options(const ProblemOptions& options) {
   SACCADE_TRY(validate(workload.problem));
   workload.shape.alignment = alignment_of(workload.problem);
   SACCADE_TRY(validate(workload.shape, workload.problem));
-  workload.scale = options.scale > 0
-                       ? static_cast<float>(options.scale)
-                       : static_cast<float>(1 / std::sqrt(static_cast<double>(workload.problem.head_dim_qk)));
+  const double scale = options.scale.value_or(1 / std::sqrt(static_cast<double>(workload.problem.head_dim_qk)));
+  if (!(std::abs(scale) <= std::numeric_limits<float>::max()))
+    return Status::invalid_argument(fmt::format("--scale {}: it must be finite in fp32", scale));
+  workload.scale = static_cast<float>(scale);
   return workload;
 }
 

@@ -2,40 +2,27 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
-#include <optional>
-
 #include "cli/byte_source.h"
+#include "runtime/device_name.h"
 
 namespace saccade::cli {
 namespace {
 
 constexpr std::uint64_t kMaxScheduleBytes = 1 << 16;
 
-std::optional<int> cuda_ordinal(std::string_view name) {
-  if (name == "cuda") return 0;
-  if (!name.starts_with("cuda:")) return std::nullopt;
-  name.remove_prefix(5);
-  int ordinal = -1;
-  const auto [end, failure] = std::from_chars(name.data(), name.data() + name.size(), ordinal);
-  if (failure != std::errc() || end != name.data() + name.size() || ordinal < 0) return std::nullopt;
-  return ordinal;
-}
-
 bool is_cuda_arch(const std::string& arch) { return arch.starts_with("sm_"); }
 
 }  // namespace
 
 Expected<std::shared_ptr<const Device>> open_device(const EngineFlags& flags) {
-  if (flags.device == "cpu") {
+  const Expected<DeviceName> name = parse_device_name(flags.device);
+  if (!name.ok()) return Status::invalid_argument(fmt::format("--device: {}", name.status().message()));
+  if (name->kind == Target::Kind::cpu) {
     if (is_cuda_arch(flags.arch))
       return Status::invalid_argument(fmt::format("--arch {} does not run on --device cpu", flags.arch));
     return cpu_device(flags.threads, flags.arch);
   }
-  const auto ordinal = cuda_ordinal(flags.device);
-  if (!ordinal)
-    return Status::invalid_argument(fmt::format("--device {}: known are cpu, cuda and cuda:N", flags.device));
-  auto device = cuda_device(*ordinal);
+  auto device = cuda_device(name->ordinal);
   if (!device.ok() && device.status().code() == StatusCode::not_found)
     return Status::unsupported(fmt::format("--device {}: {}", flags.device, device.status().message()));
   return device;

@@ -13,7 +13,8 @@ struct Verification {
   ErrorReport report;
   std::int64_t rows_checked = 0;
   std::int64_t rows = 0;  ///< of O, over all heads
-  /// Of every output that was not checked against the oracle: whether one is NaN, which no row may be.
+  /// Of every output that was not checked against the oracle: whether one is NaN, which no row may be unless q, k or v
+  /// have an element that is not finite, or a checked row is rightly NaN.
   bool stray_nan = false;
   bool pass() const { return report.pass && !stray_nan; }
 };

@@ -56,8 +56,8 @@ Status fill_normal(Workload& workload, std::uint64_t seed);
 
 /// How the axes of dense tensors follow each other; varlen tensors are [total, heads, head_dim] in both.
 enum class TensorOrder : std::uint8_t { batch_heads_rows, batch_rows_heads };
-/// Takes q, k and v, checks them against each other and the problem, and sets the shape, the strides and, where the
-/// problem has them open (`adopt`), dtype and head_dim. Tensors become row-major.
+/// Takes q, k and v, checks them against each other and the problem, and sets the shape and the strides. Tensors become
+/// row-major.
 Status attach_tensors(Workload& workload, HostTensor q, HostTensor k, HostTensor v, TensorOrder order);
 
 /// Sets `flops`: counted exactly up to 2^21 pairs, otherwise over a deterministic sample of rows.

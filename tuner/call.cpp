@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "tuner/table_span.h"
+
 namespace saccade::tuner {
 namespace {
 
@@ -23,15 +25,6 @@ Expected<Operand> allocate_operand(const std::shared_ptr<const Device>& device, 
   SACCADE_ASSIGN(operand.memory, DeviceMemory::allocate(device, bytes));
   SACCADE_TRY(device->fill(operand.memory.data(), kPoison, bytes));
   return operand;
-}
-
-std::int64_t table_span(const expr::HostTable& table, int rank) {
-  std::int64_t last = 0;
-  for (int d = 0; d < rank; ++d) {
-    if (table.extent[d] <= 0) return 0;
-    last += (table.extent[d] - 1) * table.stride[d];
-  }
-  return last + 1;
 }
 
 Expected<DeviceMemory> upload(const std::shared_ptr<const Device>& device, const void* data, std::size_t bytes) {
@@ -85,11 +78,11 @@ Expected<DeviceBindings> upload_bindings(const std::shared_ptr<const Device>& de
   for (std::size_t i = 0; i < problem.declarations.tables.size(); ++i) {
     const expr::TableDeclaration& declaration = problem.declarations.tables[i];
     const expr::HostTable& table = bindings.tables[i];
-    const std::size_t bytes =
-        static_cast<std::size_t>(table_span(table, declaration.rank)) * size_of(declaration.dtype);
-    SACCADE_ASSIGN(DeviceMemory memory, upload(device, table.data, bytes));
+    SACCADE_ASSIGN(const TableSpan span, table_span(table, declaration));
+    SACCADE_ASSIGN(DeviceMemory memory,
+                   upload(device, span.lowest_of(table.data), static_cast<std::size_t>(span.bytes)));
     TableArgument argument{};
-    argument.data = memory.data();
+    argument.data = span.data_of(memory.data());
     for (int d = 0; d < kMaxTableRank; ++d) {
       argument.extent[d] = d < declaration.rank ? table.extent[d] : 1;
       argument.stride[d] = d < declaration.rank ? table.stride[d] : 0;

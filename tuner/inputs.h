@@ -22,8 +22,8 @@ struct Lengths {
 /// empty sequence. Lengths that are already small stay as they are.
 Shape gate_shape(const Problem& problem, const Shape& shape, const Measurement& measurement);
 
-/// The shape to time on: `shape`, or fewer batches and heads of it when one run is predicted to exceed the limit. At
-/// least `min_rows` times heads rows of q tiles stay, so that the machine is as full as it would be.
+/// The shape to time on: `shape`, or fewer batches and heads of it when one run is predicted to exceed the limit. Work
+/// for several waves of `parallel_units` (SMs or cores) stays, so that the machine is as full as it would be.
 Shape race_shape(const Problem& problem, const Shape& shape, const Measurement& measurement, double predicted_us,
                  int parallel_units);
 

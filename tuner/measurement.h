@@ -1,4 +1,5 @@
-// How candidates are measured. Part of what a tuned row means: a change of a rule is a change of kMeasurementVersion.
+// How candidates are measured. Part of what a tuned row means: a change of a rule is a change of kMeasurementVersion in
+// runtime/engine.h.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +8,6 @@
 #include "generator/shape.h"
 
 namespace saccade::tuner {
-
-inline constexpr int kMeasurementVersion = 1;
 
 struct Measurement {
   /// Runs of one sample: as many as fill this time, so that the clock's resolution does not matter.

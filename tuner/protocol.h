@@ -2,7 +2,7 @@
 //
 //   down  open      problem, shape, bindings, device, cache          up  setup | error
 //         prefetch  schedules                                            (nothing)
-//         add       id, schedule, predicted_us, trusted                  phase* added
+//         add       id, schedule, trusted                                phase* added
 //         time      ids                                                  (phase sample | failed)* done
 //         drop      id                                                   (nothing)
 //   A `phase` names what starts now (compile, gate, warm, sample) and for which id, so that a crash or a hang has an

@@ -45,11 +45,8 @@ std::int64_t output_rows(const Problem& problem, const Shape& shape) {
 }
 
 /// Index of row `i` of head `h` among the rows of o, and among the elements of lse.
-struct RowIndex {
-  std::int64_t o = 0, lse = 0;
-};
-RowIndex row_index(const Problem& problem, const Shape& shape, const Sequence& sequence, std::int64_t h,
-                   std::int64_t i) {
+ReferenceRowIndex row_index(const Problem& problem, const Shape& shape, const Sequence& sequence, std::int64_t h,
+                            std::int64_t i) {
   if (problem.layout == Layout::dense) {
     const std::int64_t row = (sequence.b * shape.heads_q + h) * shape.seqlen_q + i;
     return {row, row};
@@ -341,7 +338,7 @@ HostResult compute(const Problem& problem, const Shape& shape, const HostCall& c
           const std::int64_t batch = problem.layout == Layout::dense ? sequence.b * call.q_stride.batch : 0;
           const std::int64_t first = batch + h * call.q_stride.head + (sequence.q_begin + i) * call.q_stride.row;
           read_row(problem.q_dtype, call.q, first, problem.head_dim_qk, q.data());
-          const RowIndex at = row_index(problem, shape, sequence, h, i);
+          const ReferenceRowIndex at = row_index(problem, shape, sequence, h, i);
           const RowInput<Real> row{problem, call, sequence, h, i, keep.row(i), q.data(), k.data(), v.data()};
           compute_row<Arithmetic>(row, scratch, result.o.data() + at.o * problem.head_dim_v,
                                   &result.lse[static_cast<std::size_t>(at.lse)], result);
@@ -414,8 +411,7 @@ HostResult unfused(const Problem& problem, const Shape& shape, const HostCall& c
 ReferenceRowIndex reference_row_index(const Problem& problem, const Shape& shape, const HostCall& call,
                                       const ReferenceRow& row) {
   const Sequence sequence = sequences_of(problem, shape, call)[static_cast<std::size_t>(row.b)];
-  const RowIndex index = row_index(problem, shape, sequence, row.h, row.i);
-  return {index.o, index.lse};
+  return row_index(problem, shape, sequence, row.h, row.i);
 }
 
 }  // namespace saccade

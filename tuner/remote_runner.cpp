@@ -8,6 +8,8 @@
 #include <cmath>
 #include <cstring>
 
+#include "tuner/table_span.h"
+
 namespace saccade::tuner {
 namespace {
 
@@ -15,15 +17,6 @@ namespace {
 constexpr double kSliceMs = 25;
 /// A sample under way when the budget ends may finish within this: killing the worker would cost more.
 constexpr double kSampleGraceMs = 100;
-
-std::int64_t table_bytes(const expr::HostTable& table, const expr::TableDeclaration& declaration) {
-  std::int64_t last = 0;
-  for (int d = 0; d < declaration.rank; ++d) {
-    if (table.extent[d] <= 0) return 0;
-    last += (table.extent[d] - 1) * table.stride[d];
-  }
-  return (last + 1) * static_cast<std::int64_t>(size_of(declaration.dtype));
-}
 
 AddOutcome outcome_of(Fault fault, std::string reason) {
   AddOutcome outcome;
@@ -45,17 +38,20 @@ Status RemoteRunner::share_tables() {
   const expr::Declarations& declarations = settings_.open.problem.problem.declarations;
   settings_.open.scalars = settings_.bindings.scalars;
   settings_.open.tables.clear();
+  std::vector<const std::byte*> sources;
   std::int64_t end = 0;
   for (std::size_t i = 0; i < settings_.bindings.tables.size() && i < declarations.tables.size(); ++i) {
     const expr::HostTable& table = settings_.bindings.tables[i];
+    SACCADE_ASSIGN(const TableSpan span, table_span(table, declarations.tables[i]));
     protocol::WireTable wire;
     wire.has_data = table.data != nullptr;
-    wire.bytes = wire.has_data ? table_bytes(table, declarations.tables[i]) : 0;
+    wire.bytes = wire.has_data ? span.bytes : 0;
     wire.offset = end;
     std::copy(std::begin(table.extent), std::end(table.extent), std::begin(wire.extent));
     std::copy(std::begin(table.stride), std::end(table.stride), std::begin(wire.stride));
     end += (wire.bytes + kAlignment - 1) / kAlignment * kAlignment;
     settings_.open.tables.push_back(wire);
+    sources.push_back(wire.has_data ? span.lowest_of(table.data) : nullptr);
   }
   if (end == 0) return Status();
   if (ftruncate(process_->arena(), end) != 0) {
@@ -66,8 +62,7 @@ Status RemoteRunner::share_tables() {
   for (std::size_t i = 0; i < settings_.open.tables.size(); ++i) {
     const protocol::WireTable& wire = settings_.open.tables[i];
     if (!wire.has_data) continue;
-    std::memcpy(static_cast<std::byte*>(mapped) + wire.offset, settings_.bindings.tables[i].data,
-                static_cast<std::size_t>(wire.bytes));
+    std::memcpy(static_cast<std::byte*>(mapped) + wire.offset, sources[i], static_cast<std::size_t>(wire.bytes));
   }
   munmap(mapped, static_cast<std::size_t>(end));
   return Status();

@@ -12,6 +12,7 @@
 #include "tuner/local_runner.h"
 #include "tuner/process.h"
 #include "tuner/protocol.h"
+#include "tuner/table_span.h"
 
 namespace saccade::tuner {
 namespace {
@@ -114,13 +115,22 @@ class Server {
     arena_ = std::make_unique<Arena>();
     SACCADE_TRY(arena_->map(options_.arena));
     problem.bindings.scalars = open.scalars;
-    for (const protocol::WireTable& wire : open.tables) {
+    const expr::Declarations& declarations = problem.problem.declarations;
+    if (open.tables.size() > declarations.tables.size()) {
+      return Status::invalid_argument(fmt::format("{} tables came with a problem that declares {}", open.tables.size(),
+                                                  declarations.tables.size()));
+    }
+    for (std::size_t i = 0; i < open.tables.size(); ++i) {
+      const protocol::WireTable& wire = open.tables[i];
       expr::HostTable table;
-      if (wire.has_data) {
-        SACCADE_ASSIGN(table.data, arena_->at(wire.offset, wire.bytes));
-      }
       std::copy(std::begin(wire.extent), std::end(wire.extent), std::begin(table.extent));
       std::copy(std::begin(wire.stride), std::end(wire.stride), std::begin(table.stride));
+      if (wire.has_data) {
+        SACCADE_ASSIGN(const TableSpan span, table_span(table, declarations.tables[i]));
+        if (span.bytes != wire.bytes) return Status::invalid_argument("a table whose strides do not fit its bytes");
+        SACCADE_ASSIGN(const void* const lowest, arena_->at(wire.offset, wire.bytes));
+        table.data = span.data_of(lowest);
+      }
       problem.bindings.tables.push_back(table);
     }
     return Status();
