@@ -3,9 +3,8 @@
 //
 //   latency [--device=cpu|cuda:N] [Google Benchmark's options]
 //
-// bench/latency.py runs this and writes bench/results/latency.json. Starts are measured in child processes (this
-// program with
-// --child), because a compiler library that is loaded already, or warm allocators, would flatter them.
+// bench/latency.py runs this and writes bench/results/latency.json. Starts are measured in child processes (this program
+// with --child), because a compiler library that is loaded already, or warm allocators, would flatter them.
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
 #include <sys/wait.h>
@@ -18,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/cuda/cuda_api.h"
 #include "runtime/device_name.h"
 #include "runtime/engine.h"
 
@@ -148,6 +148,39 @@ void run_host(benchmark::State& state) {
 BENCHMARK(run_host)->UseManualTime()->Iterations(
     500);  // by time it would run for minutes: little of an iteration counts
 
+/// The driver's share of run_host: a launch of a kernel that does nothing, with state.range(0) bytes of parameters.
+void launch_floor(benchmark::State& state) {
+  constexpr int kRunsOfABatch = 64;
+  const auto device = open_device();
+  const cuda::Driver& driver = *take(cuda::driver());
+  const auto check = [&](cuda::Result result, const char* what) {
+    if (const Status status = driver.check(result, what); !status.ok()) stop(status);
+  };
+  cuda::Context context = nullptr;
+  check(driver.cuDevicePrimaryCtxRetain(&context, take(parse_device_name(device_name)).ordinal),
+        "retaining the context");
+  const cuda::ContextScope scope(driver, context);
+  const std::string ptx = fmt::format(
+      ".version 7.0\n.target sm_80\n.address_size 64\n.visible .entry nothing(.param .align 8 .b8 p[{}]) {{ ret; }}\n",
+      state.range(0));
+  cuda::Module module = nullptr;
+  cuda::Function function = nullptr;
+  check(driver.cuModuleLoadDataEx(&module, ptx.c_str(), 0, nullptr, nullptr), "loading an empty kernel");
+  check(driver.cuModuleGetFunction(&function, module, "nothing"), "finding an empty kernel");
+  std::vector<char> parameters(static_cast<std::size_t>(state.range(0)));
+  void* arguments[] = {parameters.data()};
+  const cuda::LaunchConfig config{1, 1, 1, 32, 1, 1, 0, nullptr, nullptr, 0};
+  for (auto _ : state) {
+    const auto start = Clock::now();
+    for (int i = 0; i < kRunsOfABatch; ++i) {
+      check(driver.cuLaunchKernelEx(&config, function, arguments, nullptr), "launching an empty kernel");
+    }
+    state.SetIterationTime(milliseconds_since(start) / 1e3 / kRunsOfABatch);
+    if (const Status status = device->synchronize(); !status.ok()) stop(status);
+  }
+  check(driver.cuModuleUnload(module), "unloading an empty kernel");
+}
+
 // ---- Starts, each in a process of its own ----
 
 /// Prints milliseconds from a ready device to the first result, and of the engine's creation and prepare alone.
@@ -251,7 +284,15 @@ int main(int argc, char** argv) {
   int count = static_cast<int>(others.size());
   benchmark::Initialize(&count, others.data());
   if (benchmark::ReportUnrecognizedArguments(count, others.data())) return 1;
-  benchmark::AddCustomContext("device", saccade::open_device()->target().name);
+  const auto device = saccade::open_device();
+  if (device->target().kind == saccade::Target::Kind::cuda) {
+    benchmark::RegisterBenchmark("launch_floor", saccade::launch_floor)
+        ->Arg(8)
+        ->Arg(sizeof(saccade::KernelParams))
+        ->UseManualTime()
+        ->Iterations(500);
+  }
+  benchmark::AddCustomContext("device", device->target().name);
   benchmark::RunSpecifiedBenchmarks();
   benchmark::Shutdown();
   return 0;

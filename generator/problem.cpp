@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "generator/expr/node.h"
 #include "generator/json.h"
 
 namespace saccade {
@@ -15,9 +16,6 @@ using Json = nlohmann::json;
 
 constexpr int kMaxHeadDim = 4096;
 constexpr std::size_t kMaxJsonBytes = 1024 * 1024;
-
-// ---- Writing
-// ---------------------------------------------------------------------------------------------------------
 
 void write_dtypes(Json& json, const Problem& p) {
   const bool same = p.q_dtype == p.k_dtype && p.q_dtype == p.v_dtype && p.q_dtype == p.o_dtype;
@@ -47,14 +45,13 @@ void write_declarations(Json& json, const expr::Declarations& declarations) {
     json["tables"].push_back({{"dtype", name_of(t.dtype)}, {"name", t.name}, {"rank", t.rank}});
 }
 
-// ---- Reading
-// ---------------------------------------------------------------------------------------------------------
-
 Expected<DataType> read_dtype(const Json& value, std::string_view key) {
   SACCADE_ASSIGN(const std::string name, json::text(value, key));
   if (const std::optional<DataType> type = data_type_from_name(name)) return *type;
-  return Status::invalid_argument(
-      fmt::format("\"{}\": unknown dtype \"{}\"; f32, f16, bf16, e4m3 and e5m2 are known", key, json::shown(name)));
+  return Status::invalid_argument(fmt::format(
+      "\"{}\": unknown dtype \"{}\"; f32, f16, bf16, e4m3 and e5m2 are known, and for tables bool, f64, i8, i16, "
+      "i32, i64, u8, u16 and u32",
+      key, json::shown(name)));
 }
 
 Status read_dtypes(const Json& value, Problem& p) {
@@ -200,14 +197,8 @@ Status check_program(const char* field, const expr::Program& program, expr::Kind
     return Status::invalid_argument(
         fmt::format("{} does not fit the problem's declarations: {}", field, again.status().message()));
   }
-  const auto uses_same_slots = [&](int slot) {
-    return program.uses_scalar(slot) == again->uses_scalar(slot) && program.uses_table(slot) == again->uses_table(slot);
-  };
-  for (int slot = 0; slot < 16; ++slot)
-    if (!uses_same_slots(slot)) {
-      return Status::invalid_argument(fmt::format("{} was made with declarations in another order", field));
-    }
-  return {};
+  if (expr::compare(*program.root(), *again->root()) == 0) return {};
+  return Status::invalid_argument(fmt::format("{} was made with declarations in another order", field));
 }
 
 }  // namespace

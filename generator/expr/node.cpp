@@ -103,6 +103,8 @@ bool Program::is_identity() const {
   return kind_ == Kind::mask ? root_->op == Op::boolean && root_->integer != 0 : root_->op == Op::score;
 }
 
+bool Program::reads_tables() const { return root_->uses_table; }
+
 bool Program::uses_table(int index) const {
   return any_node(*root_, [&](const Node& n) { return n.op == Op::table && n.slot == index; });
 }

@@ -1,5 +1,5 @@
 // cpu.fwd: which schedules are worth trying, and how long each takes. The model counts cycles of the busiest port in
-// each step of the template; its constants were fitted to measurements on a Zen 4 server (bench/NOTES.md).
+// each step of the template; its constants were fitted to 3,100 measurements on a Zen 4 server (bench/NOTES.md, 2026-11-29).
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -39,6 +39,9 @@ double steps_of_micro_kernel(const Machine& machine, double rows, double vectors
   return steps * std::max(a_step, latency_bound * 1.0);
 }
 
+/// Of a mask, for a vector of 16 elements: comparisons run beside the softmax, reads of tables go one by one.
+double mask_cycles(const Problem& problem) { return problem.mask.reads_tables() ? 60 : 1; }
+
 Cycles tile_cycles(const Problem& problem, const Machine& machine, const Parameters& p, double tiles, double panels,
                    double mixed_tiles) {
   const double score_depth = p.bf16_dot >= 1 ? 2 : 1, output_depth = p.bf16_dot == 2 ? 2 : 1;
@@ -52,15 +55,18 @@ Cycles tile_cycles(const Problem& problem, const Machine& machine, const Paramet
   Cycles cycles;
   // Beside its steps, each block of a micro-kernel loads and stores its accumulators and fills the pipeline.
   cycles.matrix = panels * tiles * (tile_n / score_rows) *
-                  (steps_of_micro_kernel(machine, score_rows, vectors, score_steps) + 12 + score_rows * vectors * 0.5);
+                  (steps_of_micro_kernel(machine, score_rows, vectors, score_steps) + 9 + score_rows * vectors * 0.5);
   cycles.matrix +=
       panels * tiles * channel_blocks *
-      (steps_of_micro_kernel(machine, output_rows, vectors, tile_n / output_depth) + 16 + output_rows * vectors * 1.5);
-  cycles.softmax = elements * (problem.score.is_identity() ? 9.0 : 30.0) * narrow + panels * tiles * 60;
-  cycles.softmax += mixed_tiles * panels * tile_n * vectors * 8.0 * narrow;
-  if (p.bf16_dot == 2) cycles.softmax += elements * 1.5;
+      (steps_of_micro_kernel(machine, output_rows, vectors, tile_n / output_depth) + 2 + output_rows * vectors);
+  if (score_rows * vectors >= 24) cycles.matrix *= 1.02;  // as measured: the register file is full
+  // As measured: one vector of queries a panel needs a broadcast for each product of pairs.
+  if (p.bf16_dot != 0) cycles.matrix *= p.vectors == 1 ? 1.24 : 0.93;
+  cycles.softmax = elements * (problem.score.is_identity() ? 13.0 : 34.0) * narrow + panels * tiles * 24;
+  cycles.softmax += mixed_tiles * panels * tile_n * vectors * mask_cycles(problem) * narrow;
+  if (p.bf16_dot == 2) cycles.softmax += elements * 4.3;
   // K and V are converted once for all panels of a tile.
-  cycles.pack = tiles * tile_n * (problem.head_dim_qk + problem.head_dim_v) / 16.0 * 4.0;
+  cycles.pack = tiles * tile_n * (problem.head_dim_qk + problem.head_dim_v) / 16.0 * 3.4;
   return cycles;
 }
 
@@ -178,6 +184,7 @@ Cost cost_of(const Problem& problem, const Target& target, const Shape& shape, D
   const auto items = static_cast<double>(work_items(problem, shape, p));
   const double keys = static_cast<double>(shape.seqlen_kv) / static_cast<double>(p.kv_splits);
   Cycles cycles;
+  bool even = problem.layout == Layout::dense;
   if (p.streaming != 0) {
     cycles = streaming_cycles(problem, machine, p, keys);
     cycles.fixed = 400;
@@ -186,15 +193,16 @@ Cost cost_of(const Problem& problem, const Target& target, const Shape& shape, D
     const double tiles = std::max(1.0, std::ceil(keys / static_cast<double>(p.tile_n))) * density.computed;
     const double panels =
         std::min(static_cast<double>(p.tile_m / p.lanes()), std::ceil(static_cast<double>(shape.seqlen_q) / p.lanes()));
+    even = even && density.computed > 0.95;
     const double mixed = std::ceil(keys / static_cast<double>(p.tile_n)) * density.mixed;
     cycles = tile_cycles(problem, machine, p, tiles, panels, mixed);
     // Q in and O out, transposed.
-    cycles.fixed = 300 + panels * p.lanes() * (problem.head_dim_qk + problem.head_dim_v) * 0.6;
+    cycles.fixed = 880 + panels * p.lanes() * (problem.head_dim_qk + problem.head_dim_v) * 2.0;
   }
   const double cores = std::max(target.cores, 1);
   const double to_us = 1e-3 / machine.clock_ghz;
-  // Whole rounds when there are few items; with many, dynamic scheduling leaves half an item of idle time.
-  const double rounds = items <= cores ? 1.0 : items / cores + 0.5 * (1.0 - 1.0 / cores);
+  // Items of one length end together, in whole rounds; of several lengths the longest start first and the shortest fill up.
+  const double rounds = even ? std::ceil(items / cores) : std::max(1.0, items / cores + 0.1 * (1.0 - 1.0 / cores));
   cost.wave_efficiency = items / cores / rounds;
   cost.matrix_us = cycles.matrix * rounds * to_us;
   cost.exp_us = cycles.softmax * rounds * to_us;

@@ -55,10 +55,6 @@ Status legal(const Problem& problem, const Target& target, const Shape& shape, c
     return refuse(fmt::format("load_bytes {} needs that alignment of all pointers and strides, and {} is given",
                               p.load_bytes, shape.alignment));
   }
-  constexpr std::int64_t kMaxInt = std::numeric_limits<std::int32_t>::max();
-  if (shape.seqlen_q > kMaxInt - 256 || shape.seqlen_kv > kMaxInt - 256 || shape.batch > kMaxInt) {
-    return refuse("takes lengths and batches below 2^31");
-  }
   if (shape.heads_q > kMaxBlocks / std::max<std::int64_t>(1, row_tiles(shape, p))) {
     return refuse(
         fmt::format("cannot hold {} heads of {} row tiles in a grid of 2^31 - 1 blocks; a larger tile_m might",
@@ -80,7 +76,7 @@ Resources resources(const Problem& problem, const Target&, const Schedule& sched
 /// Masks that read tables are loops and guarded loads: too much code to stand once for each element.
 bool has_long_mask(const Problem& problem) {
   constexpr std::size_t kLongText = 120;
-  return cuda_sm80::reads_table(problem, problem.mask) || problem.mask.text().size() > kLongText;
+  return problem.mask.reads_tables() || problem.mask.text().size() > kLongText;
 }
 
 std::string schedule_struct(const Problem& problem, const Parameters& p) {

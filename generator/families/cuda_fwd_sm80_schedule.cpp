@@ -86,21 +86,13 @@ int register_limit(const Parameters& p) {
 namespace {
 
 /// What a rule keeps for each 16 rows of a warp, as it was seen in 900 kernels: positions, and `table` for rows of tables.
-int rule_registers(const Problem& problem, const expr::Program& rule, int table) {
+int rule_registers(const expr::Program& rule, int table) {
   if (rule.is_identity()) return 0;
   constexpr int kPositions = 3;
-  return kPositions + (reads_table(problem, rule) ? table : 0);
+  return kPositions + (rule.reads_tables() ? table : 0);
 }
 
 }  // namespace
-
-bool reads_table(const Problem& problem, const expr::Program& rule) {
-  const int tables = static_cast<int>(problem.declarations.tables.size());
-  for (int i = 0; i < tables; ++i) {
-    if (rule.uses_table(i)) return true;
-  }
-  return false;
-}
 
 int register_estimate(const Problem& problem, const Target& target, const Parameters& p) {
   const int row_tiles = p.row_tiles_per_warp();
@@ -111,7 +103,7 @@ int register_estimate(const Problem& problem, const Target& target, const Parame
                          ? std::min(row_tiles * (32 + 8), row_tiles * columns / 2)
                          : row_tiles * columns / 2;
   const int query = row_tiles * static_cast<int>(p.q_in_registers) / 4;
-  const int rules = row_tiles * (rule_registers(problem, problem.mask, 8) + rule_registers(problem, problem.score, 12));
+  const int rules = row_tiles * (rule_registers(problem.mask, 8) + rule_registers(problem.score, 12));
   // Addresses, fragments and state, as ptxas 13.0 needed them. It fits tighter for sm_90.
   const int rest = target.compute_capability == 90 ? 40 : 66;
   return output + scores + query + 8 * row_tiles + rules + rest;
@@ -127,7 +119,7 @@ int blocks_per_sm(const Problem& problem, const Target& target, const Parameters
 
 Status check(const Problem& problem, const Target& target, const Parameters& p) {
   const auto refuse = [](const std::string& reason) {
-    return Status::unsupported(fmt::format("{}: {}", kName, reason));
+    return Status::invalid_argument(fmt::format("{}: {}", kName, reason));
   };
   if (p.tile_m % (16 * p.warps) != 0) {
     return refuse(fmt::format("tile_m {} is not a multiple of 16 rows for each of {} warps", p.tile_m, p.warps));

@@ -40,7 +40,6 @@ inline int padded(int head_dim) { return (head_dim + 15) / 16 * 16; }
 
 /// Dynamic shared memory of a block: the layout of templates/cuda/forward_sm80.h, which asserts that it agrees.
 std::int64_t shared_bytes(const Problem& problem, const Parameters& parameters);
-bool reads_table(const Problem& problem, const expr::Program& rule);
 /// What launch bounds leave for a thread.
 int register_limit(const Parameters& parameters);
 /// What a thread needs for accumulators, fragments and addresses; beyond register_limit the compiler would spill.
