@@ -27,9 +27,15 @@ FileLock::Result FileLock::lock_descriptor(Kind kind, Deadline deadline) const {
 
 FileLock::Result FileLock::acquire(const std::string& path, Kind kind, bool create, Deadline deadline) {
   release();
-  const int flags = O_CLOEXEC | O_NOFOLLOW | (create ? O_RDWR | O_CREAT : O_RDONLY);
+  // O_NONBLOCK: a pipe that lies there must not wait for its other end.
+  const int flags = O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | (create ? O_RDWR | O_CREAT : O_RDONLY);
   descriptor_ = open(path.c_str(), flags, 0600);
   if (descriptor_ < 0) return Result::unavailable;
+  struct stat file;
+  if (fstat(descriptor_, &file) != 0 || !S_ISREG(file.st_mode)) {
+    abandon();
+    return Result::unavailable;
+  }
   const Result result = lock_descriptor(kind, deadline);
   if (result != Result::held) abandon();
   return result;

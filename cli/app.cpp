@@ -1,7 +1,10 @@
 #include "cli/app.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
+#include <cstdio>
 #include <exception>
 #include <nlohmann/json.hpp>
 
@@ -44,9 +47,23 @@ int report(const Status& status, bool json) {
   return code;
 }
 
+/// A closed standard stream would give its number to the next file that is opened, and what is printed would land there.
+void open_closed_streams() {
+  for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (::fcntl(stream, F_GETFD) < 0 && ::open("/dev/null", O_RDWR) < 0) return;
+  }
+}
+
+/// Output that was lost makes a success a failure.
+int after_output(int code, bool json) {
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
+  return code != kExitOk ? code : report(Status::io_error("standard output cannot be written"), json);
+}
+
 }  // namespace
 
 int run_app(int argc, char** argv) {
+  open_closed_streams();
   Options options;
   if (const auto code = parse_arguments(argc, argv, options)) return *code;
   set_up_output(options.json);
@@ -57,7 +74,7 @@ int run_app(int argc, char** argv) {
     try {
       const Expected<int> code = command.run(options);
       if (!code.ok()) return report(code.status(), options.json);
-      return interrupted() && *code == kExitOk ? kExitInterrupted : *code;
+      return interrupted() && *code == kExitOk ? kExitInterrupted : after_output(*code, options.json);
     } catch (const std::exception& error) {
       return report(Status::internal(error.what()), options.json);
     }

@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <utility>
 
 namespace saccade::cli {
@@ -104,7 +105,31 @@ std::unique_ptr<ByteSource> open_memory(std::string name, std::span<const std::b
   return std::make_unique<MemorySource>(std::move(name), bytes);
 }
 
-Status write_file(const std::string& path, std::span<const std::span<const std::byte>> pieces) {
+namespace {
+
+/// A pipe, a terminal or a device is written as it is: replacing it by a file would destroy it.
+Status write_special_file(const std::string& path, std::span<const std::span<const std::byte>> pieces) {
+  const int descriptor = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
+  if (descriptor < 0) return Status::io_error(fmt::format("{}: cannot be written: {}", path, system_error(errno)));
+  Status status;
+  for (const auto& piece : pieces)
+    if (status.ok()) status = write_all(descriptor, piece);
+  if (::close(descriptor) != 0 && status.ok()) status = Status::io_error(system_error(errno));
+  return status.ok() ? status : Status::io_error(fmt::format("{}: cannot be written: {}", path, status.message()));
+}
+
+}  // namespace
+
+Status write_file(const std::string& given_path, std::span<const std::span<const std::byte>> pieces) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  const fs::file_status existing = fs::status(given_path, error);
+  if (fs::is_directory(existing))
+    return Status::io_error(fmt::format("{}: cannot be written: is a folder", given_path));
+  if (fs::exists(existing) && !fs::is_regular_file(existing)) return write_special_file(given_path, pieces);
+  // What a symbolic link points at is replaced, not the link.
+  const bool link = fs::exists(existing) && fs::is_symlink(fs::symlink_status(given_path, error));
+  const std::string path = link ? fs::canonical(given_path, error).string() : given_path;
   std::string temporary = path + ".XXXXXX";
   const int descriptor = ::mkostemp(temporary.data(), O_CLOEXEC);
   if (descriptor < 0) return Status::io_error(fmt::format("{}: cannot be written: {}", path, system_error(errno)));
@@ -120,6 +145,21 @@ Status write_file(const std::string& path, std::span<const std::span<const std::
   if (status.ok()) return {};
   ::unlink(temporary.c_str());
   return Status::io_error(fmt::format("{}: cannot be written: {}", path, status.message()));
+}
+
+Status check_output_path(const std::string& flag, const std::string& output, std::span<const std::string> others) {
+  if (output.empty()) return {};
+  namespace fs = std::filesystem;
+  for (const std::string& other : others) {
+    std::error_code error;
+    if (other.empty()) continue;
+    const bool same = fs::equivalent(output, other, error) ||
+                      fs::absolute(output, error).lexically_normal() == fs::absolute(other, error).lexically_normal();
+    if (!same) continue;
+    return Status::invalid_argument(
+        fmt::format("{} {}: that file is read or written by this command too; give another name", flag, output));
+  }
+  return {};
 }
 
 Expected<std::string> read_text_file(const std::string& path, std::uint64_t max_bytes) {

@@ -30,7 +30,11 @@ Expected<std::unique_ptr<ByteSource>> open_file(const std::string& path);
 /// Borrows `bytes`.
 std::unique_ptr<ByteSource> open_memory(std::string name, std::span<const std::byte> bytes);
 
-/// Writes the pieces in order to a temporary file beside `path` and renames it, so that no reader sees half a file.
+/// Refuses an output (of `flag`; empty: none) that is one of `others`, which the same command reads or writes.
+Status check_output_path(const std::string& flag, const std::string& output, std::span<const std::string> others);
+
+/// Writes the pieces in order to a temporary file beside `path` and renames it, so that no reader sees half a file. A link
+/// stays a link; what is no regular file (a pipe, a device) is written as it is.
 Status write_file(const std::string& path, std::span<const std::span<const std::byte>> pieces);
 /// A whole text file of at most `max_bytes`.
 Expected<std::string> read_text_file(const std::string& path, std::uint64_t max_bytes);

@@ -98,6 +98,7 @@ Expected<std::vector<Target>> targets(const Options& options) {
 }  // namespace
 
 Expected<int> emit_command(const Options& options) {
+  SACCADE_TRY(check_output_path("--output", options.build.output, std::array{options.problem.problem}));
   SACCADE_ASSIGN(const Workload workload, workload_from_options(options.problem));
   SACCADE_ASSIGN(const Target target, build_target(options.engine));
   SACCADE_ASSIGN(const Schedule schedule, choose_offline(options.engine, workload, target));
@@ -121,6 +122,7 @@ Expected<int> emit_command(const Options& options) {
 }
 
 Expected<int> compile_command(const Options& options) {
+  SACCADE_TRY(check_output_path("--output", options.build.binary_output, std::array{options.problem.problem}));
   SACCADE_ASSIGN(const Workload workload, workload_from_options(options.problem));
   SACCADE_ASSIGN(const std::vector<Target> wanted, targets(options));
   SACCADE_ASSIGN(const auto engine, open_engine(options.engine));

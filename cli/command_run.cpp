@@ -1,9 +1,12 @@
 // saccade run: attention of tensors in files.
 #include <fmt/format.h>
 
+#include <array>
 #include <optional>
 #include <utility>
+#include <vector>
 
+#include "cli/byte_source.h"
 #include "cli/commands.h"
 #include "cli/execution.h"
 #include "cli/json_output.h"
@@ -80,7 +83,11 @@ Status write_outputs(const RunOptions& options, const Problem& problem, const Ex
 }
 
 /// Before anything is computed: outputs that could not be written in the end.
-Status check_outputs(const RunOptions& options, const Problem& problem) {
+Status check_outputs(const RunOptions& options, const Problem& problem, const std::string& problem_file) {
+  const std::vector<std::string> read = {options.input, options.q_file, options.k_file, options.v_file, problem_file};
+  SACCADE_TRY(check_output_path("--output", options.output, read));
+  SACCADE_TRY(check_output_path("--lse-output", options.lse_output, read));
+  SACCADE_TRY(check_output_path("--lse-output", options.lse_output, std::array{options.output}));
   if (!options.output.empty() && !options.output.ends_with(".npy") && !options.output.ends_with(".safetensors"))
     return Status::invalid_argument(
         fmt::format("--output {}: the name must end in .npy or .safetensors", options.output));
@@ -103,7 +110,7 @@ Expected<int> run_command(const Options& options) {
   SACCADE_ASSIGN(Workload workload, workload_from_options(problem_options));
   SACCADE_TRY(attach_tensors(workload, std::move(inputs.q), std::move(inputs.k), std::move(inputs.v), order));
   SACCADE_TRY(workload.complete());
-  SACCADE_TRY(check_outputs(options.run, workload.problem));
+  SACCADE_TRY(check_outputs(options.run, workload.problem, problem_options.problem));
 
   SACCADE_ASSIGN(const Session session, open_session(options.engine));
   SACCADE_ASSIGN(const PrepareOptions prepare, prepare_options(options.engine, workload, TuningPolicy::off));

@@ -103,6 +103,10 @@ Expected<DemoMeasurement> measure_demo(const Session& session, const DemoWorkloa
   measurement.verification = verify(workload, result, kDefaultPairBudget);
   measurement.pass = measurement.verification.pass();
   if (!demo.expected_output.shape.empty()) {
+    if (demo.expected_output.elements() != static_cast<std::int64_t>(result.o.size())) {
+      return Status::invalid_argument(fmt::format("the captured output has {} elements, the problem {}",
+                                                  demo.expected_output.elements(), result.o.size()));
+    }
     measurement.model_error = largest_difference(demo.expected_output, result.o);
     measurement.pass = measurement.pass && *measurement.model_error <= demo.expected_tolerance;
   }

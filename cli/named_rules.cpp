@@ -114,7 +114,11 @@ Expected<std::string> mask_text(std::string_view specification, bool equal_lengt
         "(the "
         "last query sees every key)");
   }
-  if (const auto call = find_call(kMasks, specification)) return text_of(*call);
+  if (const auto call = find_call(kMasks, specification)) {
+    if (call->rule->name == "chunked" && call->arguments == Arguments{"0"})
+      return Status::invalid_argument("chunked:0 has no chunks; the chunk must be at least 1");
+    return text_of(*call);
+  }
   return std::string(specification);
 }
 
@@ -129,10 +133,28 @@ Expected<std::string> score_text(std::string_view specification, bool equal_leng
   return text_of(*call);
 }
 
+namespace {
+
+constexpr std::size_t kMaxRuleBytes = 64 * 1024;
+
+/// Rules are combined as text, each in parentheses: one that closed them itself would mean something else.
+Status check_alone(std::string_view rule) {
+  int open = 0;
+  for (const char c : rule) {
+    open += c == '(' ? 1 : c == ')' ? -1 : 0;
+    if (open < 0) break;
+  }
+  if (open == 0) return {};
+  return Status::invalid_argument(fmt::format("'{}': its parentheses do not match", rule));
+}
+
+}  // namespace
+
 Expected<std::string> combined_mask(std::span<const std::string> specifications, bool equal_lengths) {
   std::string result;
   for (const std::string& specification : specifications) {
     SACCADE_ASSIGN(const std::string text, mask_text(specification, equal_lengths));
+    if (specifications.size() > 1) SACCADE_TRY(check_alone(text));
     result = result.empty() ? text : fmt::format("({}) && ({})", result, text);
   }
   return result;
@@ -142,7 +164,12 @@ Expected<std::string> combined_score(std::span<const std::string> specifications
   std::string result;
   for (const std::string& specification : specifications) {
     SACCADE_ASSIGN(const std::string text, score_text(specification, equal_lengths));
+    if (specifications.size() > 1) SACCADE_TRY(check_alone(text));
     result = result.empty() ? text : substitute_score(text, result);
+    if (result.size() > kMaxRuleBytes) {
+      return Status::invalid_argument(fmt::format(
+          "the score rules combined have {} characters; at most {} are possible", result.size(), kMaxRuleBytes));
+    }
   }
   return result;
 }

@@ -24,6 +24,7 @@ void add_rows(std::vector<ReferenceRow>& rows, std::int64_t b, std::int64_t h, s
 
 std::vector<ReferenceRow> choose_rows(const Workload& workload, std::int64_t pair_budget) {
   const Shape& shape = workload.shape;
+  if (shape.heads_q == 0 || shape.seqlen_q == 0) return {};
   double pairs = 0;
   for (std::int64_t b = 0; b < shape.batch; ++b) {
     const SequenceRows sequence = sequence_rows(workload, b);

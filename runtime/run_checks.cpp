@@ -127,6 +127,8 @@ Status RunChecks::check_sequences(const Problem& problem, const Shape& shape, co
     return Status::invalid_argument("cu_seqlens_q is null, but the problem's layout is varlen");
   if (arguments.cu_seqlens_kv == nullptr)
     return Status::invalid_argument("cu_seqlens_kv is null, but the problem's layout is varlen");
+  if (!is_aligned(arguments.cu_seqlens_q, sizeof(int)) || !is_aligned(arguments.cu_seqlens_kv, sizeof(int)))
+    return Status::invalid_argument("cu_seqlens is not aligned to its 32-bit elements");
   if (!host_memory_) return {};
   SACCADE_TRY(check_sequence("cu_seqlens_q", arguments.cu_seqlens_q, shape.batch, shape.total_q, shape.seqlen_q));
   return check_sequence("cu_seqlens_kv", arguments.cu_seqlens_kv, shape.batch, shape.total_kv, shape.seqlen_kv);

@@ -128,6 +128,34 @@ TEST_F(Command, EmitIsDeterministicAndWritesWhereItIsTold) {
   expect_error(run("emit " + problem + " -o /nonexistent/kernel.cu"), 1, "/nonexistent/kernel.cu");
 }
 
+TEST_F(Command, AnOutputIsNeverAnInputNorAnotherOutput) {
+  write_random("q.npy", DataType::f32, {1, 1, 4, 16});
+  const std::string tensors = "run --q q.npy --k q.npy --v q.npy --lse ";
+  expect_error(run(tensors + "--output q.npy"), 2, "q.npy");
+  expect_error(run(tensors + "--output ./q.npy"), 2, "another name");
+  expect_error(run(tensors + "--output x.npy --lse-output x.npy"), 2, "another name");
+  EXPECT_FALSE(fs::exists(path("x.npy")));
+}
+
+TEST_F(Command, OutputsThatAreNoFilesAreWrittenAsTheyAre) {
+  fs::create_symlink("target.cu", path("link.cu"));
+  std::ofstream(path("target.cu")) << "old";
+  EXPECT_EQ(run("emit --seqlen 64 --output link.cu").exit_code, 0);
+  EXPECT_TRUE(fs::is_symlink(path("link.cu")));
+  EXPECT_GT(fs::file_size(path("target.cu")), 100U);
+  EXPECT_EQ(run("emit --seqlen 64 --output /dev/null").exit_code, 0);
+  EXPECT_TRUE(fs::is_character_file("/dev/null"));
+}
+
+TEST_F(Command, LostOutputIsAFailure) { EXPECT_EQ(run("emit --seqlen 64 >/dev/full").exit_code, 1); }
+
+TEST_F(Command, AClosedStandardStreamTakesNoOtherFile) {
+  write_random("q.npy", DataType::f32, {1, 1, 4, 16});
+  run("run --q q.npy --k q.npy --v q.npy --output o.npy >&-");
+  EXPECT_TRUE(fs::exists(path("o.npy")));
+  EXPECT_EQ(fs::exists(path("cache/cache-v1.db.lock")) ? fs::file_size(path("cache/cache-v1.db.lock")) : 0, 0U);
+}
+
 TEST_F(Command, OutputThatIsNoTerminalHasNoColours) {
   const Outcome outcome = run("explain --arch sm_90a --dtype bf16 --head-dim 128");
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;

@@ -39,6 +39,20 @@ TEST(NamedRules, EveryNamedScoreIsAProgram) {
   }
 }
 
+TEST(NamedRules, ArgumentsThatAreExpressionsStayWhole) {
+  EXPECT_EQ(*mask_text("chunked:2*left", true), "q_idx // (2*left) == kv_idx // (2*left)");
+  EXPECT_EQ(*score_text("softcap:cap*2", true), "(cap*2) * tanh(score / (cap*2))");
+  EXPECT_EQ(*mask_text("prefix:left + 1", true), "kv_idx < (left + 1) || kv_idx <= q_idx");
+}
+
+TEST(NamedRules, RulesAreCombinedWhole) {
+  const std::vector<std::string> escaping = {"true) || (true", "causal"};
+  EXPECT_EQ(combined_mask(escaping, true).status().code(), StatusCode::invalid_argument);
+  const std::vector<std::string> bomb(60, "score + score");
+  EXPECT_EQ(combined_score(bomb, true).status().code(), StatusCode::invalid_argument);
+  EXPECT_EQ(mask_text("chunked:0", true).status().code(), StatusCode::invalid_argument);
+}
+
 TEST(NamedRules, CausalAloneNeedsEqualLengths) {
   EXPECT_TRUE(mask_text("causal", true).ok());
   const Status status = mask_text("causal", false).status();
