@@ -54,7 +54,9 @@ int print_statistics(cache::Store& store, bool json) {
 }
 
 std::string date_text(std::int64_t unix_seconds) {
-  return unix_seconds > 0 ? fmt::format("{:%Y-%m-%d %H:%M}", fmt::gmtime(static_cast<std::time_t>(unix_seconds))) : "-";
+  constexpr std::int64_t kYear10000 = 253402300800;  // a damaged row may say anything
+  const bool is_date = unix_seconds > 0 && unix_seconds < kYear10000;
+  return is_date ? fmt::format("{:%Y-%m-%d %H:%M}", fmt::gmtime(static_cast<std::time_t>(unix_seconds))) : "-";
 }
 
 int print_entries(cache::Store& store, bool json) {
