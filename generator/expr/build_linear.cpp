@@ -188,7 +188,7 @@ NodePtr integer_comparison(Op written, const NodePtr& a, const NodePtr& b) {
     const Int128 c = difference.constant;
     return boolean(op == Op::less_equal ? c <= 0 : op == Op::greater_equal ? c >= 0 : (op == Op::equal) == (c == 0));
   }
-  if (!safe) return make(written, Type::boolean, {a, b});
+  if (!safe || divisor == 0) return make(written, Type::boolean, {a, b});
   const bool exact = difference.constant % divisor == 0;
   if (!exact && (op == Op::equal || op == Op::not_equal)) return boolean(op == Op::not_equal);
   // T * divisor + c <= 0 is T <= floor(-c / divisor); >= takes the ceiling.
