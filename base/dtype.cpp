@@ -69,6 +69,16 @@ double round_to(double value, int mantissa_bits, int min_exponent) {
   return std::ldexp(std::nearbyint(std::ldexp(value, -quantum)), quantum);
 }
 
+/// Toward zero, with the last bit set when that lost anything: to nearest from there to a shorter type gives what one
+/// rounding of `value` would (Boldo and Melquiond, "Emulation of a FMA and correctly rounded sums", 2008).
+float rounded_to_odd(double value) {
+  const auto nearest = static_cast<float>(value);
+  if (std::isnan(value) || nearest == value) return nearest;
+  auto bits = std::bit_cast<std::uint32_t>(nearest);
+  if (std::fabs(static_cast<double>(nearest)) > std::fabs(value)) --bits;  // one step towards zero, from infinity too
+  return std::bit_cast<float>(bits | 1);
+}
+
 template <class T>
 double load(const void* data, std::int64_t index) {
   T value;
@@ -120,7 +130,9 @@ std::uint16_t bf16_from_float(float value) {
   return static_cast<std::uint16_t>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
 }
 
-std::uint16_t f16_from_float(float value) {
+std::uint16_t f16_from_float(float value) { return f16_from_double(value); }
+
+std::uint16_t f16_from_double(double value) {
   const auto sign = static_cast<std::uint16_t>(std::signbit(value) ? 0x8000 : 0);
   if (std::isnan(value)) return sign | 0x7e00;
   const double magnitude = round_to(std::fabs(value), 10, -14);
@@ -133,6 +145,8 @@ std::uint16_t f16_from_float(float value) {
   if (scaled < 1024) return static_cast<std::uint16_t>(sign | scaled);
   return static_cast<std::uint16_t>(sign | ((static_cast<unsigned>(exponent + 15) << 10) + scaled - 1024));
 }
+
+std::uint16_t bf16_from_double(double value) { return bf16_from_float(rounded_to_odd(value)); }
 
 double load_as_double(DataType type, const void* data, std::int64_t index) {
   switch (type) {
@@ -158,8 +172,8 @@ void store_from_double(DataType type, void* data, std::int64_t index, double val
   switch (type) {
     case DataType::f32: return store(data, index, static_cast<float>(value));
     case DataType::f64: return store(data, index, value);
-    case DataType::f16: return store(data, index, f16_from_float(static_cast<float>(value)));
-    case DataType::bf16: return store(data, index, bf16_from_float(static_cast<float>(value)));
+    case DataType::f16: return store(data, index, f16_from_double(value));
+    case DataType::bf16: return store(data, index, bf16_from_double(value));
     case DataType::e4m3: return store(data, index, encode_fp8(value, 4, 3, 448, true));
     case DataType::e5m2: return store(data, index, encode_fp8(value, 5, 2, 57344, false));
     case DataType::i8: return store(data, index, static_cast<std::int8_t>(value));

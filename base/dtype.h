@@ -35,6 +35,9 @@ float float_from_f16(std::uint16_t bits);
 float float_from_bf16(std::uint16_t bits);
 std::uint16_t f16_from_float(float value);   ///< round to nearest even
 std::uint16_t bf16_from_float(float value);  ///< round to nearest even, NaN stays NaN
+/// The same, rounded once: by way of float some values between two neighbours would be rounded twice, and wrong.
+std::uint16_t f16_from_double(double value);
+std::uint16_t bf16_from_double(double value);
 
 /// Reads element `index` of an array of `type` as double (bool: 0 or 1).
 double load_as_double(DataType type, const void* data, std::int64_t index);

@@ -87,8 +87,8 @@ double rounded(DataType type, double value) {
   switch (type) {
     case DataType::f64: return value;
     case DataType::f32: return static_cast<float>(value);
-    case DataType::f16: return float_from_f16(f16_from_float(static_cast<float>(value)));
-    case DataType::bf16: return float_from_bf16(bf16_from_float(static_cast<float>(value)));
+    case DataType::f16: return float_from_f16(f16_from_double(value));
+    case DataType::bf16: return float_from_bf16(bf16_from_double(value));
     default: {
       alignas(8) unsigned char bytes[8] = {};
       store_from_double(type, bytes, 0, value);

@@ -44,6 +44,49 @@ TEST(DataType, SixteenBitRoundingMatchesTheCompiler) {
   }
 }
 
+/// The double next to the midpoint of two neighbours: by way of float it would become the midpoint, and go to the even one.
+TEST(DataType, ADoubleIsRoundedOnce) {
+  for (const DataType type : {DataType::f16, DataType::bf16}) {
+    // From the smallest subnormal to the last pair of finite numbers.
+    const std::uint16_t highest = type == DataType::f16 ? 0x7bff : 0x7f7f;
+    for (std::uint16_t bits = 0; bits < highest; ++bits) {
+      const auto next = static_cast<std::uint16_t>(bits + 1);
+      const double low = load_as_double(type, &bits, 0), high = load_as_double(type, &next, 0);
+      const double middle = (low + high) / 2;
+      const auto even = static_cast<std::uint16_t>(bits % 2 == 0 ? bits : next);
+      for (const double sign : {1.0, -1.0}) {
+        const auto expect = [&](double value, std::uint16_t expected) {
+          std::uint16_t stored = 0;
+          store_from_double(type, &stored, 0, sign * value);
+          ASSERT_EQ(stored, sign < 0 ? expected | 0x8000 : expected) << name_of(type) << " of " << sign * value;
+        };
+        expect(middle, even);
+        expect(std::nextafter(middle, 0), bits);
+        expect(std::nextafter(middle, INFINITY), next);
+      }
+    }
+  }
+}
+
+TEST(DataType, SixteenBitOverflowOfADoubleIsInfinity) {
+  const struct {
+    DataType type;
+    double halfway;  ///< from the largest finite number to what would be the next
+    std::uint16_t largest, infinity;
+  } cases[] = {{DataType::f16, 65520, 0x7bff, 0x7c00}, {DataType::bf16, 0x1.ffp127, 0x7f7f, 0x7f80}};
+  for (const auto& c : cases) {
+    std::uint16_t stored = 0;
+    store_from_double(c.type, &stored, 0, c.halfway);
+    EXPECT_EQ(stored, c.infinity);
+    store_from_double(c.type, &stored, 0, 1e300);
+    EXPECT_EQ(stored, c.infinity);
+    store_from_double(c.type, &stored, 0, std::nextafter(c.halfway, 0));
+    EXPECT_EQ(stored, c.largest);
+    store_from_double(c.type, &stored, 0, NAN);
+    EXPECT_TRUE(std::isnan(load_as_double(c.type, &stored, 0)));
+  }
+}
+
 TEST(DataType, EveryFp8PatternRoundTrips) {
   for (const DataType type : {DataType::e4m3, DataType::e5m2})
     for (int bits = 0; bits < 256; ++bits) {
