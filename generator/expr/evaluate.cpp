@@ -122,7 +122,12 @@ Value evaluate(const Node& n, const Evaluation& at) {
       const Value a = evaluate(*n.args[0], at);
       return whole(n.args[0]->type == Type::boolean ? a.i : truncated(a.f));
     }
-    case Op::to_float: return rounded(at, static_cast<double>(evaluate(*n.args[0], at).i));
+    case Op::to_float: {
+      const long long value = evaluate(*n.args[0], at).i;
+      // At once, as kernels convert: by way of double a value beyond 2^53 would be rounded twice.
+      return {0, at.precision == Precision::f32 ? static_cast<double>(static_cast<float>(value))
+                                                : static_cast<double>(value)};
+    }
     case Op::minimum:
     case Op::maximum: return n.type == Type::f32 ? float_operation(n, at) : integer_binary(n, at);
     case Op::absolute:

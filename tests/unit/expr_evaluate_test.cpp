@@ -87,6 +87,12 @@ TEST_F(Evaluation, ConvertsBetweenTypes) {
   EXPECT_EQ(score_of("q_idx / 2"), 3.5);
 }
 
+TEST_F(Evaluation, RoundsAnIntegerToFloatOnce) {
+  // A little above the middle of two floats; the nearest double is the middle itself.
+  wide_[0] = (std::int64_t{1} << 60) + (std::int64_t{1} << 36) + 1;
+  EXPECT_TRUE(keeps("float(wide[0]) == 1152921642045800448.0")) << "2^60 + 2^37";
+}
+
 TEST_F(Evaluation, KnowsTheFunctions) {
   EXPECT_DOUBLE_EQ(score_of("exp(score)", 0.5), std::exp(0.5));
   EXPECT_DOUBLE_EQ(score_of("exp2(score)", 0.5), std::exp2(0.5));
