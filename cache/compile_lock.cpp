@@ -1,10 +1,14 @@
 #include "cache/compile_lock.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <utility>
+
+#include "base/log.h"
 
 #include "cache/file_lock.h"
 #include "cache/fork.h"
@@ -14,10 +18,31 @@ namespace {
 
 constexpr std::chrono::milliseconds kFlushTimeout{1000};
 
+/// A folder, held open: what is done in it stays in it, whatever its path names meanwhile.
+class Folder {
+ public:
+  /// Follows no symbolic link. Relative paths start at `parent`.
+  Folder(int parent, const char* path)
+      : descriptor_(openat(parent, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)) {}
+  ~Folder() {
+    if (descriptor_ >= 0) close(descriptor_);
+  }
+  Folder(Folder&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+  Folder& operator=(Folder&&) = delete;
+
+  int descriptor() const { return descriptor_; }
+  bool is_open() const { return descriptor_ >= 0; }
+
+ private:
+  int descriptor_;
+};
+
 class FlockCompileLock final : public CompileLock, public ForkParticipant {
  public:
-  FlockCompileLock(std::string path, std::shared_ptr<Writer> writer)
-      : path_(std::move(path)), writer_(std::move(writer)) {
+  FlockCompileLock(Folder folder, std::string name, std::shared_ptr<Writer> writer)
+      : folder_(std::move(folder)), name_(std::move(name)), writer_(std::move(writer)) {
     register_for_fork(this);
   }
 
@@ -25,7 +50,7 @@ class FlockCompileLock final : public CompileLock, public ForkParticipant {
     if (lock_.held() && process_ == getpid()) {
       writer_->flush(deadline_in(kFlushTimeout));
       // Removed while it is held, so that the folder does not fill up; who waits for it notices (see `acquire`).
-      unlink(path_.c_str());
+      unlinkat(folder_.descriptor(), name_.c_str(), 0);
     }
     unregister_for_fork(this);
     if (process_ == getpid())
@@ -36,8 +61,9 @@ class FlockCompileLock final : public CompileLock, public ForkParticipant {
 
   bool acquire(Deadline deadline) {
     process_ = getpid();
-    while (lock_.acquire(path_, FileLock::Kind::exclusive, true, deadline) == FileLock::Result::held) {
-      if (lock_.is_at(path_)) return true;
+    while (lock_.acquire(name_, FileLock::Kind::exclusive, true, deadline, folder_.descriptor()) ==
+           FileLock::Result::held) {
+      if (lock_.is_at(name_, folder_.descriptor())) return true;
       // The holder before us removed the file that we locked; others lock the new one.
       lock_.release();
     }
@@ -49,7 +75,8 @@ class FlockCompileLock final : public CompileLock, public ForkParticipant {
   void after_fork_in_child() override { lock_.abandon(); }
 
  private:
-  const std::string path_;
+  const Folder folder_;
+  const std::string name_;
   const std::shared_ptr<Writer> writer_;
   pid_t process_ = 0;
   FileLock lock_;
@@ -59,9 +86,21 @@ class FlockCompileLock final : public CompileLock, public ForkParticipant {
 
 std::unique_ptr<CompileLock> take_compile_lock(const std::string& directory, const KeyHash& hash, Deadline deadline,
                                                std::shared_ptr<Writer> writer) {
-  const std::string folder = directory + "/locks";
-  mkdir(folder.c_str(), 0700);  // when it cannot be made and is not there, the lock cannot be had either
-  auto lock = std::make_unique<FlockCompileLock>(fmt::format("{}/{}", folder, to_hex(hash)), std::move(writer));
+  constexpr const char* kLocks = "locks";
+  const Folder cache(AT_FDCWD, directory.c_str());
+  if (!cache.is_open()) return nullptr;
+  mkdirat(cache.descriptor(), kLocks, 0700);  // when it cannot be made and is not there, the lock cannot be had either
+  Folder locks(cache.descriptor(), kLocks);
+  if (!locks.is_open()) {
+    if (errno == ELOOP || errno == ENOTDIR) {
+      log::warn_once(
+          fmt::format("cache: {}/{} is a symbolic link or no folder; remove it. Until then several processes may "
+                      "compile the same kernel",
+                      directory, kLocks));
+    }
+    return nullptr;
+  }
+  auto lock = std::make_unique<FlockCompileLock>(std::move(locks), to_hex(hash), std::move(writer));
   if (!lock->acquire(deadline)) return nullptr;
   return lock;
 }

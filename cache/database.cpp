@@ -1,9 +1,11 @@
 // Opening: connection, hardening, identity and schema of the file. The statements are in database_rows.cpp.
 #include "cache/database.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sqlite3.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -29,6 +31,40 @@ std::string immutable_uri(const std::string& path) {
   return uri + "?mode=ro&immutable=1";
 }
 
+/// Whether `path` is there and no regular file. SQLite would wait for the other end of a pipe for ever.
+bool is_irregular(const std::string& path) {
+  struct stat status{};
+  return lstat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode);
+}
+
+/// The same for the database and the files that SQLite keeps beside it.
+bool has_irregular_file(const std::string& path) {
+  for (const char* suffix : {"", "-wal", "-shm", "-journal"})
+    if (is_irregular(path + suffix)) return true;
+  return false;
+}
+
+bool has_writable_folder(const std::string& path) {
+  const std::string folder = path.substr(0, path.rfind('/') + 1);
+  return faccessat(AT_FDCWD, folder.empty() ? "." : folder.c_str(), W_OK, AT_EACCESS) == 0;
+}
+
+/// Whether the database is in use, or was left by a process that died: then what is committed may not all be in the file.
+bool has_open_log(const std::string& path) {
+  struct stat status{};
+  if (lstat((path + "-shm").c_str(), &status) == 0) return true;
+  for (const char* suffix : {"-wal", "-journal"})
+    if (lstat((path + suffix).c_str(), &status) == 0 && status.st_size > 0) return true;
+  return false;
+}
+
+/// As `asked`, or immutable: reading a database in WAL mode makes side files, which a folder that cannot be written
+/// does not allow.
+Access access_for(const std::string& path, Access asked) {
+  const bool for_reading = asked == Access::read || asked == Access::read_only;
+  return for_reading && !has_open_log(path) && !has_writable_folder(path) ? Access::immutable : asked;
+}
+
 }  // namespace
 
 const char* describe(Outcome outcome) {
@@ -44,6 +80,10 @@ const char* describe(Outcome outcome) {
     case Outcome::corrupt: return "is damaged or no database";
     case Outcome::foreign: return "is another program's database and is left alone";
     case Outcome::newer: return "was written by a newer version and is left alone";
+    case Outcome::no_file:
+      return "is no regular file, or its -wal, -shm or -journal is none, and is left alone; remove what lies there";
+    case Outcome::needs_recovery:
+      return "was not closed well, and its folder cannot be written to mend that; use it once where it can";
     case Outcome::bad_row: return "has damaged rows, which are ignored";
     case Outcome::failed: break;
   }
@@ -95,7 +135,7 @@ int Database::wait_for_lock(void* self, int attempt) {
 Outcome Database::connect(const std::string& path, Access access) {
   int flags = SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE | SQLITE_OPEN_PRIVATECACHE;
   std::string name = path;
-  if (access == Access::pack) {
+  if (access == Access::immutable) {
     flags |= SQLITE_OPEN_READONLY | SQLITE_OPEN_URI;
     name = immutable_uri(path);
   } else {
@@ -167,25 +207,29 @@ Outcome Database::examine() {
 Outcome Database::open(const std::string& path, Access access, Deadline deadline, std::unique_ptr<Database>* database) {
   const FileSizeSignalBlocked blocked;
   struct stat status{};
+  if (access != Access::immutable && has_irregular_file(path)) return Outcome::no_file;
   if (stat(path.c_str(), &status) != 0) return errno == ENOENT ? Outcome::missing : Outcome::io_error;
   // SQLite takes a file of no bytes for a new database.
-  if (access == Access::pack && status.st_size < 512) return Outcome::corrupt;
+  if (access == Access::immutable && status.st_size < 512) return Outcome::corrupt;
   std::unique_ptr<Database> opened(new Database);
   opened->set_deadline(deadline);
-  if (const Outcome outcome = opened->connect(path, access); outcome != Outcome::ok) return outcome;
-  if (const Outcome outcome = opened->examine(); outcome != Outcome::ok) {
-    opened->skip_checkpoint_on_close();  // a file that is not ours to use is not ours to change
-    return outcome;
+  Outcome outcome = opened->connect(path, access_for(path, access));
+  if (outcome == Outcome::ok) {
+    outcome = opened->examine();
+    if (outcome != Outcome::ok) opened->skip_checkpoint_on_close();  // what is not ours to use is not ours to change
   }
-  if (access == Access::read) {
-    if (const Outcome outcome = opened->execute("PRAGMA query_only=ON"); outcome != Outcome::ok) return outcome;
-  }
+  const bool unreadable = outcome == Outcome::io_error || outcome == Outcome::read_only;
+  if (unreadable && access != Access::immutable && has_open_log(path) && !has_writable_folder(path))
+    return Outcome::needs_recovery;
+  if (outcome == Outcome::ok && access == Access::read) outcome = opened->execute("PRAGMA query_only=ON");
+  if (outcome != Outcome::ok) return outcome;
   *database = std::move(opened);
   return Outcome::ok;
 }
 
 Outcome Database::create(const std::string& path, bool use_wal, Deadline deadline) {
   const FileSizeSignalBlocked blocked;
+  if (has_irregular_file(path)) return Outcome::no_file;
   Database fresh;
   fresh.set_deadline(deadline);
   sqlite3* connection = nullptr;

@@ -29,18 +29,20 @@ enum class Outcome {
   full,     ///< no space left on the device
   read_only,
   io_error,
-  corrupt,  ///< no database, or a damaged one
-  foreign,  ///< some other program's database
-  newer,    ///< a later schema's file
-  bad_row,  ///< one row that cannot be trusted; the rest may be well
-  failed,   ///< anything else
+  corrupt,         ///< no database, or a damaged one
+  foreign,         ///< some other program's database
+  no_file,         ///< a pipe, a folder, a symbolic link or the like, there or in the place of a side file
+  needs_recovery,  ///< only who can write its folder can read it
+  newer,           ///< a later schema's file
+  bad_row,         ///< one row that cannot be trusted; the rest may be well
+  failed,          ///< anything else
 };
 
 /// What the outcome means for the user, as the end of a sentence about the file.
 const char* describe(Outcome outcome);
 
 enum class Access {
-  pack,       ///< mode=ro&immutable=1: never locked, no side files
+  immutable,  ///< mode=ro&immutable=1: never locked, no side files
   read_only,  ///< another process may write
   read,       ///< may recover the log, but changes no row
   write,
@@ -48,6 +50,8 @@ enum class Access {
 
 class Database {
  public:
+  /// A database in WAL mode that was closed well, in a folder that this process cannot write, is opened as immutable when
+  /// it is to be read: SQLite would make side files there.
   static Outcome open(const std::string& path, Access access, Deadline deadline, std::unique_ptr<Database>* database);
   /// Lays out a file that is missing or `empty`. The caller excludes every other process meanwhile.
   static Outcome create(const std::string& path, bool use_wal, Deadline deadline);

@@ -25,11 +25,11 @@ FileLock::Result FileLock::lock_descriptor(Kind kind, Deadline deadline) const {
   return Result::held;
 }
 
-FileLock::Result FileLock::acquire(const std::string& path, Kind kind, bool create, Deadline deadline) {
+FileLock::Result FileLock::acquire(const std::string& path, Kind kind, bool create, Deadline deadline, int folder) {
   release();
   // O_NONBLOCK: a pipe that lies there must not wait for its other end.
   const int flags = O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | (create ? O_RDWR | O_CREAT : O_RDONLY);
-  descriptor_ = open(path.c_str(), flags, 0600);
+  descriptor_ = openat(folder, path.c_str(), flags, 0600);
   if (descriptor_ < 0) return Result::unavailable;
   struct stat file;
   if (fstat(descriptor_, &file) != 0 || !S_ISREG(file.st_mode)) {
@@ -56,11 +56,11 @@ void FileLock::abandon() {
   descriptor_ = -1;
 }
 
-bool FileLock::is_at(const std::string& path) const {
+bool FileLock::is_at(const std::string& path, int folder) const {
   struct stat locked{};
   struct stat named{};
-  return fstat(descriptor_, &locked) == 0 && lstat(path.c_str(), &named) == 0 && locked.st_dev == named.st_dev &&
-         locked.st_ino == named.st_ino;
+  return fstat(descriptor_, &locked) == 0 && fstatat(folder, path.c_str(), &named, AT_SYMLINK_NOFOLLOW) == 0 &&
+         locked.st_dev == named.st_dev && locked.st_ino == named.st_ino;
 }
 
 }  // namespace saccade::cache

@@ -1,6 +1,8 @@
 // Advisory locks by flock: the kernel frees them when their holder dies, so none is ever stale.
 #pragma once
 
+#include <fcntl.h>
+
 #include <memory>
 #include <string>
 
@@ -23,8 +25,9 @@ class FileLock {
   FileLock(const FileLock&) = delete;
   FileLock& operator=(const FileLock&) = delete;
 
-  /// Creates the file (mode 0600) when `create`; never follows a symbolic link. Polls until the deadline.
-  Result acquire(const std::string& path, Kind kind, bool create, Deadline deadline);
+  /// Creates the file (mode 0600) when `create`; never follows a symbolic link. Polls until the deadline. A relative
+  /// `path` starts at `folder`, an open descriptor.
+  Result acquire(const std::string& path, Kind kind, bool create, Deadline deadline, int folder = AT_FDCWD);
   /// From exclusive to shared, with nobody in between.
   void downgrade();
   /// Releases the lock for every process that inherited the descriptor.
@@ -33,7 +36,7 @@ class FileLock {
   void abandon();
   bool held() const { return descriptor_ >= 0; }
   /// Whether `path` still names the file that is locked.
-  bool is_at(const std::string& path) const;
+  bool is_at(const std::string& path, int folder = AT_FDCWD) const;
 
  private:
   Result lock_descriptor(Kind kind, Deadline deadline) const;

@@ -9,7 +9,7 @@ namespace saccade::cache {
 Status PackLayer::open() {
   SACCADE_TRY(check_pack_file(path_));
   const std::lock_guard lock(mutex_);
-  const Outcome outcome = Database::open(path_, Access::pack, deadline_in(kReadTimeout), &database_);
+  const Outcome outcome = Database::open(path_, Access::immutable, deadline_in(kReadTimeout), &database_);
   if (outcome != Outcome::ok) return {StatusCode::io_error, fmt::format("{} {}", path_, describe(outcome))};
   usable_ = true;
   return {};
@@ -21,7 +21,7 @@ Outcome PackLayer::find(Table table, const KeyHash& hash, Deadline deadline, Sto
   if (!lock.owns_lock()) return Outcome::busy;
   if (!usable_) return Outcome::missing;
   Outcome outcome = Outcome::ok;
-  if (database_ == nullptr) outcome = Database::open(path_, Access::pack, deadline, &database_);
+  if (database_ == nullptr) outcome = Database::open(path_, Access::immutable, deadline, &database_);
   if (outcome == Outcome::ok) outcome = database_->find(table, hash, row);
   return outcome;
 }
@@ -29,7 +29,7 @@ Outcome PackLayer::find(Table table, const KeyHash& hash, Deadline deadline, Sto
 Outcome PackLayer::inspect(const std::function<Outcome(Database&)>& work) {
   const std::lock_guard lock(inspection_mutex_);
   std::unique_ptr<Database> database;
-  const Outcome outcome = Database::open(path_, Access::pack, deadline_in(kReadTimeout), &database);
+  const Outcome outcome = Database::open(path_, Access::immutable, deadline_in(kReadTimeout), &database);
   return outcome == Outcome::ok ? work(*database) : outcome;
 }
 

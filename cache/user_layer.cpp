@@ -64,7 +64,7 @@ Outcome UserLayer::open_if_closed(Deadline deadline) {
 
 bool UserLayer::looks_empty() const {
   struct stat status{};
-  return stat(path_.c_str(), &status) != 0 || status.st_size == 0;
+  return lstat(path_.c_str(), &status) != 0 || (S_ISREG(status.st_mode) && status.st_size == 0);
 }
 
 Outcome UserLayer::open_holding_all(Deadline deadline) {

@@ -1,8 +1,13 @@
 // Where the database may live, and what happens where it may not: memory only, one warning, nothing changed.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
+
+#include <chrono>
+#include <utility>
 
 #include "cache/directory.h"
 #include "cache/store.h"
@@ -172,26 +177,120 @@ TEST(CacheDirectory, ThatCannotBeMadeLeavesTheCacheInMemory) {
   EXPECT_EQ(result.warnings(), 1) << result.errors;
 }
 
-TEST(CacheDirectory, ThatIsReadOnlyGivesMissesAndOneWarning) {
-  const TemporaryDirectory directory;
-  Store::open(options_in(directory.path()))->put_binary("key", {"code", ""}, "");
-  std::filesystem::remove(directory / "cache-v1.db.lock");
-  const std::string before = testing::read_file(directory / "cache-v1.db");
-  const ChildResult result = run_as_nobody_in(directory, [&] {
-    CHILD_EXPECT(chmod((directory / "cache-v1.db").c_str(), 0400) == 0);
+/// In a folder that its user cannot write: what was in it is found, what is new stays in memory.
+ChildResult use_unwritable(const TemporaryDirectory& directory, const Options& options) {
+  return run_as_nobody_in(directory, [&] {
+    for (const std::string& file : testing::files_starting_with(directory.path(), "cache-v1"))
+      CHILD_EXPECT(chmod(file.c_str(), 0400) == 0);
     CHILD_EXPECT(chmod(directory.path().c_str(), 0500) == 0);
-    const auto store = Store::open(options_in(directory.path()));
-    store->put_binary("new", {"code", ""}, "");
+    const auto store = Store::open(options);
+    CHILD_EXPECT(store->user_path() == directory / "cache-v1.db");
+    store->put_binary("new", {"new code", ""}, "");
     store->flush();
     CHILD_EXPECT(store->find_binary("new").has_value());
     const auto found = store->find_binary("key");
-    CHILD_EXPECT(!found.has_value() || found->code == "code");
+    CHILD_EXPECT(found.has_value() && found->code == "code");
     CHILD_EXPECT(store->lock("key", 0) == nullptr);
+    CHILD_EXPECT(store->verify().empty());
+    CHILD_EXPECT(store->list().size() == 1);
+    return 0;
+  });
+}
+
+TEST(CacheDirectory, ThatIsReadOnlyIsReadAndNotWritten) {
+  for (const bool read_only : {false, true}) {
+    for (const bool with_lock_file : {false, true}) {
+      const TemporaryDirectory directory;
+      Options options = options_in(directory.path());
+      Store::open(options)->put_binary("key", {"code", ""}, "");
+      options.read_only = read_only;
+      if (!with_lock_file) std::filesystem::remove(directory / "cache-v1.db.lock");
+      const std::string before = testing::read_file(directory / "cache-v1.db");
+      const ChildResult result = use_unwritable(directory, options);
+      EXPECT_EQ(result.exit_code, 0) << result.errors;
+      EXPECT_EQ(result.warnings(), 0) << result.errors;
+      EXPECT_EQ(testing::read_file(directory / "cache-v1.db"), before);
+    }
+  }
+}
+
+TEST(CacheDirectory, ThatIsReadOnlyWithALogNotWrittenBackSaysSo) {
+  const TemporaryDirectory live, directory;
+  const auto store = Store::open(options_in(live.path()));
+  store->put_binary("key", {"code", ""}, "");
+  store->flush();
+  for (const char* name : {"cache-v1.db", "cache-v1.db-wal"})  // as a copy or a crash leaves them
+    testing::write_file(directory / name, testing::read_file(live / name));
+  ASSERT_GT(std::filesystem::file_size(directory / "cache-v1.db-wal"), 0u);
+  const ChildResult result = run_as_nobody_in(directory, [&] {
+    CHILD_EXPECT(chmod(directory.path().c_str(), 0500) == 0);
+    const auto unwritable = Store::open(options_in(directory.path()));
+    CHILD_EXPECT(unwritable->user_path().empty());
     return 0;
   });
   EXPECT_EQ(result.exit_code, 0) << result.errors;
-  EXPECT_LE(result.warnings(), 1) << result.errors;
-  EXPECT_EQ(testing::read_file(directory / "cache-v1.db"), before);
+  EXPECT_EQ(result.warnings(), 1) << result.errors;
+  EXPECT_THAT(result.errors, ::testing::HasSubstr("was not closed well"));
+}
+
+/// Makes something that is no regular file.
+using Maker = std::function<void(const std::string& path)>;
+const std::pair<const char*, Maker> kIrregular[] = {
+    {"pipe", [](const std::string& path) { ASSERT_EQ(mkfifo(path.c_str(), 0600), 0); }},
+    {"folder", [](const std::string& path) { ASSERT_EQ(mkdir(path.c_str(), 0700), 0); }},
+    {"symbolic link", [](const std::string& path) { ASSERT_EQ(symlink("elsewhere", path.c_str()), 0); }},
+    {"socket",
+     [](const std::string& path) {
+       sockaddr_un address{};
+       address.sun_family = AF_UNIX;
+       path.copy(address.sun_path, sizeof address.sun_path - 1);
+       const int descriptor = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+       ASSERT_EQ(bind(descriptor, reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+       close(descriptor);
+     }},
+};
+
+TEST(CacheDirectory, WithAPipeOrTheLikeInAFilesPlaceIsNotUsed) {
+  for (const auto& [kind, make] : kIrregular) {
+    for (const char* name : {"cache-v1.db", "cache-v1.db-wal", "cache-v1.db-shm", "cache-v1.db-journal"}) {
+      for (const bool beside_a_database : {false, true}) {
+        SCOPED_TRACE(std::string(kind) + " as " + name + (beside_a_database ? " beside a database" : ""));
+        const TemporaryDirectory directory(testing::fast_directory());
+        if (beside_a_database) Store::open(options_in(directory.path()))->put_binary("key", {"code", ""}, "");
+        std::filesystem::remove(directory / name);
+        make(directory / name);
+        const auto start = std::chrono::steady_clock::now();
+        const ChildResult result = use_without_disk(options_in(directory.path()));  // killed when it hangs
+        EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds{20});
+        EXPECT_EQ(result.exit_code, 0) << result.errors;
+        EXPECT_EQ(result.warnings(), 1) << result.errors;
+        EXPECT_THAT(result.errors, ::testing::HasSubstr("is no regular file"));
+        EXPECT_NE(std::filesystem::symlink_status(directory / name).type(), std::filesystem::file_type::regular);
+      }
+    }
+  }
+}
+
+TEST(CacheDirectory, ALinkInThePlaceOfTheLocksIsNotFollowed) {
+  for (const bool to_a_folder : {true, false}) {
+    const TemporaryDirectory directory, elsewhere;
+    const std::string target = to_a_folder ? elsewhere.path() : elsewhere / "missing";
+    ASSERT_EQ(symlink(target.c_str(), (directory / "locks").c_str()), 0);
+    const ChildResult result = run_in_child([&] {
+      const auto store = Store::open(options_in(directory.path()));
+      CHILD_EXPECT(store->lock("one", 0) == nullptr);
+      CHILD_EXPECT(store->lock("two", 0) == nullptr);
+      CHILD_EXPECT(std::filesystem::is_empty(elsewhere.path()));
+      store->put_binary("key", {"code", ""}, "");
+      store->flush();
+      CHILD_EXPECT(store->list().size() == 1);
+      return 0;
+    });
+    EXPECT_EQ(result.exit_code, 0) << result.errors;
+    EXPECT_EQ(result.warnings(), 1) << result.errors;
+    EXPECT_THAT(result.errors, ::testing::HasSubstr("locks is a symbolic link"));
+    EXPECT_TRUE(std::filesystem::is_empty(elsewhere.path()));
+  }
 }
 
 TEST(CacheDirectory, ThatIsTakenAwayWhileInUseCostsOnlyTheEntries) {
