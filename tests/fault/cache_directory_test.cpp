@@ -245,6 +245,7 @@ const std::pair<const char*, Maker> kIrregular[] = {
        address.sun_family = AF_UNIX;
        path.copy(address.sun_path, sizeof address.sun_path - 1);
        const int descriptor = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+       ASSERT_GE(descriptor, 0);
        ASSERT_EQ(bind(descriptor, reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
        close(descriptor);
      }},
