@@ -61,7 +61,8 @@ class Device {
 /// The host CPU with `threads` OpenMP threads (0: all that the process may use). `arch` "" picks the best
 /// ISA, "avx2" or "avx512" restricts it. avx2 needs AVX2, FMA, F16C, BMI1, BMI2, LZCNT, MOVBE and POPCNT; avx512 also
 /// AVX-512 F, BW, CD, DQ and VL (its BF16 is used when it is there); all of it enabled by the operating system.
-/// `unsupported` when one is missing, `invalid_argument` for another `arch` or more than 4096 threads.
+/// `unsupported` when one is missing, `invalid_argument` for another `arch` or too many threads (four for each logical
+/// CPU of the machine, and 16 in any case, are allowed), `out_of_memory` when the process cannot start that many now.
 Expected<std::shared_ptr<const Device>> cpu_device(int threads = 0, const std::string& arch = "");
 /// CUDA device `ordinal` on its primary context (or the caller's current one when it is of that device).
 /// `not_found` when there is no driver or no such device, and says which.

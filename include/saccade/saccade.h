@@ -76,7 +76,10 @@ typedef struct saccade_engine_options {
   int64_t cache_max_bytes;   /* 0: 1 GiB */
   int32_t cache_read_only;   /* bool */
   int32_t cache_memory_only; /* bool */
-  int32_t cpu_threads;       /* 0: all that the process may use */
+  /* 0: all that the process may use; at most four for each logical CPU of the machine, or 16 if that is more. Checked by
+   * starting that many once, when a plan for the CPU is first made: OpenMP ends a process in which it cannot start a thread.
+   * Each thread that runs plans has a team of that size; leave room for them under limits on memory and processes. */
+  int32_t cpu_threads;
 } saccade_engine_options;
 
 /* `options` may be null: all defaults. A cache that cannot be opened is no error. */
@@ -201,6 +204,7 @@ typedef struct saccade_prepare_options {
  *   SACCADE_NOT_FOUND         no CUDA driver or no such GPU; no NVRTC or libsaccade_clang.so, and the kernel is not in the cache
  *   SACCADE_COMPILE_FAILED    the compiler refused the kernel
  *   SACCADE_DEVICE_ERROR      the driver failed to load it; SACCADE_OUT_OF_MEMORY when that was for want of memory
+ *   SACCADE_OUT_OF_MEMORY     also when the process cannot start cpu_threads threads
  *   SACCADE_CANCELLED         tuning was interrupted before anything was measured
  * Tuning that is not possible (a stream that is being captured) or that fails is no error: the cost model chooses, and
  * the plan's report says why. */

@@ -12,6 +12,7 @@
 
 #include "runtime/cpu/host.h"
 #include "runtime/cpu/object_loader.h"
+#include "runtime/cpu/thread_check.h"
 #include "runtime/device.h"
 
 namespace saccade {
@@ -128,13 +129,9 @@ class CpuDevice final : public Device {
 }  // namespace
 
 Expected<std::shared_ptr<const Device>> cpu_device(int threads, const std::string& arch) {
-  constexpr int kMaxThreads = 4096;
-  if (threads < 0 || threads > kMaxThreads) {
-    return Status::invalid_argument(
-        fmt::format("{} CPU threads were asked for; 0 (all) to {} work", threads, kMaxThreads));
-  }
   SACCADE_ASSIGN(Target target, cpu::host_target(arch));
   const int usable = threads != 0 ? threads : target.cores;
+  SACCADE_TRY(cpu::check_threads(usable));
   return std::shared_ptr<const Device>(std::make_shared<CpuDevice>(std::move(target), usable));
 }
 
