@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <limits>
 
 namespace saccade {
 namespace {
@@ -29,6 +31,32 @@ Status check_sequence(const char* name, const int* ends, std::int64_t batch, std
   }
   if (ends[batch] > total) {
     return Status::invalid_argument(fmt::format("{} ends at {}, the tensor has {} rows", name, ends[batch], total));
+  }
+  return {};
+}
+
+struct Dimension {
+  const char* name;
+  std::int64_t extent, stride;
+};
+
+/// Every element of what is written needs an address of its own. Each stride must step over all that the smaller ones
+/// reach: a little stricter than that, since it also refuses layouts that interleave without meeting, but quick.
+Status check_distinct(const char* tensor, std::array<Dimension, 3>& dimensions, std::int64_t inner) {
+  std::sort(dimensions.begin(), dimensions.end(), [](const auto& a, const auto& b) { return a.stride < b.stride; });
+  std::int64_t span = inner;
+  for (const Dimension& dimension : dimensions) {
+    if (dimension.extent <= 1) continue;
+    if (dimension.stride < span) {
+      return Status::invalid_argument(fmt::format(
+          "{}: the {} stride is {}, so rows would overwrite each other: the dimensions of smaller strides take "
+          "{} elements",
+          tensor, dimension.name, dimension.stride, span));
+    }
+    std::int64_t reach = 0;
+    const bool too_far = __builtin_mul_overflow(dimension.extent - 1, dimension.stride, &reach) ||
+                         __builtin_add_overflow(reach, span, &span);
+    if (too_far) span = std::numeric_limits<std::int64_t>::max();  // no stride steps over that
   }
   return {};
 }
@@ -82,29 +110,24 @@ Status RunChecks::check_tensor(const Tensor& tensor, const void* data, const Ten
     return Status::invalid_argument(fmt::format("{} is at {}, the plan was made for pointers aligned to {} bytes",
                                                 tensor.name, data, tensor.alignment));
   }
-  const struct {
-    const char* name;
-    std::int64_t extent, stride;
-  } dimensions[] = {
-      {"batch", tensor.batch, stride.batch}, {"head", tensor.heads, stride.head}, {"row", tensor.rows, stride.row}};
-  for (const auto& dimension : dimensions) {
+  std::array<Dimension, 3> dimensions = {Dimension{"batch", tensor.batch, stride.batch},
+                                         {"head", tensor.heads, stride.head},
+                                         {"row", tensor.rows, stride.row}};
+  for (const Dimension& dimension : dimensions) {
     if (dimension.extent <= 1) continue;  // The stride of a dimension of one element means nothing.
     if (dimension.stride < 0) {
       return Status::invalid_argument(fmt::format("{}: the {} stride is {}; strides must not be negative", tensor.name,
                                                   dimension.name, dimension.stride));
     }
-    if ((dimension.stride * tensor.element_bytes & (tensor.alignment - 1)) != 0) {
+    const std::uint64_t stride_bytes =
+        static_cast<std::uint64_t>(dimension.stride) * static_cast<std::uint64_t>(tensor.element_bytes);
+    if ((stride_bytes & static_cast<std::uint64_t>(tensor.alignment - 1)) != 0) {
       return Status::invalid_argument(
           fmt::format("{}: the {} stride is {} elements of {} bytes, the plan was made for strides aligned to {} bytes",
                       tensor.name, dimension.name, dimension.stride, tensor.element_bytes, tensor.alignment));
     }
-    if (tensor.written && dimension.stride < tensor.inner) {
-      return Status::invalid_argument(
-          fmt::format("{}: the {} stride is {}, so rows of {} elements would overwrite each other", tensor.name,
-                      dimension.name, dimension.stride, tensor.inner));
-    }
   }
-  return {};
+  return tensor.written ? check_distinct(tensor.name, dimensions, tensor.inner) : Status();
 }
 
 Status RunChecks::check_lse(const Problem& problem, const float* lse) const {

@@ -216,8 +216,9 @@ SACCADE_API saccade_status saccade_plan_workspace_bytes(const saccade_plan* plan
 /* JSON: the schedule, where it and the binary came from, what was predicted, registers, times. */
 SACCADE_API saccade_status saccade_plan_report(const saccade_plan* plan, char** json);
 
-/* Strides in elements; the head_dim stride is 1. None is negative; those of q, k and v may be 0, those of o are at least
- * head_dim_v. The stride of a dimension of one element is not looked at. */
+/* Strides in elements; the head_dim stride is 1. None is negative. Rows of q, k and v may overlap (0 repeats); no two rows of o
+ * may: in order of size, the first of o's strides is at least head_dim_v, and each further one steps over all that the smaller
+ * ones reach. The stride of a dimension of one element is not looked at. */
 typedef struct saccade_strides {
   int64_t batch; /* unused when the layout is varlen */
   int64_t head;
@@ -225,7 +226,7 @@ typedef struct saccade_strides {
 } saccade_strides;
 
 /* Pointers are device pointers on CUDA. q, k, v and tables may overlap each other. o, lse and workspace must overlap
- * nothing, and no two rows of o may: that is not checked beyond o's strides, and gives wrong results. */
+ * nothing: that is not checked, and gives wrong results. */
 typedef struct saccade_run_arguments {
   size_t struct_size;
   const void* q; /* dense [batch, heads_q, seqlen_q, head_dim_qk]; varlen [total_q, heads_q, head_dim_qk] */

@@ -45,6 +45,7 @@ class PlanRun : public ::testing::Test {
     shape_.total_kv = 9;
     arguments_.cu_seqlens_q = cu_q_;
     arguments_.cu_seqlens_kv = cu_kv_;
+    arguments_.q_stride = arguments_.o_stride = {0, 64, 4 * 64};
     make(kind);
   }
 
@@ -170,6 +171,38 @@ TEST_F(PlanRun, ExpandedInputsAreFineAndExpandedOutputsAreNot) {
   expect_ok();
   arguments_.o_stride.head = 0;
   expect_refused("o: the head stride is 0");
+}
+
+TEST_F(PlanRun, RowsOfTheOutputMustNotOverlap) {
+  make();  // 2 batches, 4 heads, 3 rows of 64
+  constexpr std::int64_t kFar = std::numeric_limits<std::int64_t>::max() / 16 * 16;
+  const TensorStrides apart[] = {
+      {4 * 3 * 64, 3 * 64, 64},  // [batch, head, row]
+      {4 * 3 * 64, 64, 4 * 64},  // [batch, row, head]
+      {64, 2 * 64, 2 * 4 * 64},  // [row, head, batch]
+      {2000, 400, 72},           // gaps
+      {64, 1 << 20, kFar},       // as far as it goes
+  };
+  for (const TensorStrides& stride : apart) {
+    arguments_.o_stride = stride;
+    expect_ok();
+  }
+  const struct {
+    TensorStrides stride;
+    const char* message;
+  } overlapping[] = {
+      {{0, 3 * 64, 64}, "o: the batch stride is 0"},
+      {{4 * 3 * 64, 3 * 64, 0}, "o: the row stride is 0"},
+      {{4 * 3 * 64, 3 * 64, 56}, "o: the row stride is 56"},
+      {{4 * 3 * 64, 64, 64}, "stride is 64"},
+      {{4 * 3 * 64, 2 * 64, 64}, "o: the head stride is 128"},   // row 2 of a head is row 0 of the next
+      {{3 * 3 * 64, 3 * 64, 64}, "o: the batch stride is 576"},  // head 3 is head 0 of the next batch
+      {{kFar, kFar, 64}, "stride is"},
+  };
+  for (const auto& [stride, message] : overlapping) {
+    arguments_.o_stride = stride;
+    expect_refused(message);
+  }
 }
 
 TEST_F(PlanRun, NegativeStridesAreRefused) {
