@@ -1,0 +1,99 @@
+#include "python/native/engine.h"
+
+#include <pthread.h>
+
+#include <mutex>
+
+#include "python/native/error.h"
+
+namespace saccade::python {
+namespace {
+
+struct State {
+  std::mutex mutex;
+  EnginePointer engine;
+  EngineSettings settings;
+  bool shut_down = false;
+};
+
+/// Never destroyed: threads may use it while the process ends.
+State& state() {
+  static auto* instance = new State;
+  return *instance;
+}
+
+int generation = 0;
+int generation_of_engine = 0;
+bool cpu_was_used = false;
+
+EnginePointer make(const EngineSettings& settings, int cpu_threads) {
+  saccade_engine_options options;
+  SACCADE_INIT(&options);
+  std::vector<const char*> packs;
+  packs.reserve(settings.packs.size());
+  for (const std::string& path : settings.packs) packs.push_back(path.c_str());
+  options.cache_directory = settings.cache_directory.empty() ? nullptr : settings.cache_directory.c_str();
+  options.packs = packs.data();
+  options.pack_count = packs.size();
+  options.cache_max_bytes = settings.cache_max_bytes;
+  options.cache_read_only = settings.cache_read_only ? 1 : 0;
+  options.cache_memory_only = settings.cache_memory_only ? 1 : 0;
+  options.cpu_threads = cpu_threads;
+  saccade_engine* handle = nullptr;
+  check(saccade_engine_create(&options, &handle));
+  return {handle, saccade_engine_destroy};
+}
+
+void after_fork_in_child() {
+  ++generation;
+  new (&state().mutex) std::mutex;  // whoever held it is not in this process
+}
+
+const int registered = pthread_atfork(nullptr, nullptr, after_fork_in_child);
+
+}  // namespace
+
+EnginePointer engine() {
+  State& s = state();
+  const std::lock_guard lock(s.mutex);
+  if (s.shut_down) raise(SACCADE_CANCELLED, "the interpreter is shutting down");
+  if (s.engine != nullptr && generation_of_engine != generation) {
+    new EnginePointer(std::move(s.engine));  // the parent's, which must be left alone
+    s.engine = nullptr;
+  }
+  if (s.engine == nullptr) {
+    const bool inherits_threads = generation > 0 && cpu_was_used;
+    s.engine = make(s.settings, inherits_threads ? 1 : s.settings.cpu_threads);
+    generation_of_engine = generation;
+  }
+  return s.engine;
+}
+
+void configure(const EngineSettings& settings) {
+  EnginePointer made = make(settings, generation > 0 && cpu_was_used ? 1 : settings.cpu_threads);
+  State& s = state();
+  EnginePointer former;
+  {
+    const std::lock_guard lock(s.mutex);
+    if (s.engine != nullptr && generation_of_engine != generation) new EnginePointer(std::move(s.engine));
+    former = std::move(s.engine);
+    s.engine = std::move(made);
+    s.settings = settings;
+    generation_of_engine = generation;
+  }
+}
+
+void shut_down() {
+  State& s = state();
+  EnginePointer former;
+  {
+    const std::lock_guard lock(s.mutex);
+    s.shut_down = true;
+    if (generation_of_engine == generation) former = std::move(s.engine);
+  }
+}
+
+int fork_generation() { return generation; }
+void note_cpu_run() { cpu_was_used = true; }
+
+}  // namespace saccade::python

@@ -1,0 +1,40 @@
+// The engine of the process, and what becomes of it after fork() and at the interpreter's end.
+#pragma once
+
+#include <nanobind/nanobind.h>
+#include <saccade/saccade.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace saccade::python {
+
+struct EngineSettings {
+  std::string cache_directory;  ///< empty: the library's default
+  std::vector<std::string> packs;
+  std::int64_t cache_max_bytes = 0;
+  bool cache_read_only = false;
+  bool cache_memory_only = false;
+  int cpu_threads = 0;
+};
+
+/// Ends with its last user, so a call that is under way survives configure().
+using EnginePointer = std::shared_ptr<saccade_engine>;
+
+/// The process's engine, made at the first call. In a child of fork() a new one, whose CPU kernels run on one thread when the
+/// parent had used more: GNU's OpenMP hangs there otherwise.
+EnginePointer engine();
+
+/// Replaces the process's engine. Plans keep the one that they were made with.
+void configure(const EngineSettings& settings);
+
+/// Ends it; later calls raise.
+void shut_down();
+
+/// Counts forks between the process that loaded the module and this one: plans of another generation must not be run.
+int fork_generation();
+void note_cpu_run();
+
+}  // namespace saccade::python

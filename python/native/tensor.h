@@ -1,0 +1,72 @@
+// Tensors of any framework, read through DLPack without copies.
+#pragma once
+
+#include <nanobind/nanobind.h>
+#include <saccade/saccade.h>
+
+#include <cstdint>
+#include <string>
+
+#include "python/native/dlpack.h"
+
+namespace saccade::python {
+
+constexpr int kMaxRank = 4;
+
+struct Device {
+  bool is_cuda = false;
+  int ordinal = 0;
+  bool operator==(const Device&) const = default;
+  /// "cpu" or "cuda:N"
+  std::string name() const { return is_cuda ? "cuda:" + std::to_string(ordinal) : "cpu"; }
+};
+
+/// What a framework does for us, found once for each Python type of tensors (saccade._frameworks).
+struct Framework {
+  const dlpack::DLPackExchangeAPI* exchange = nullptr;  ///< null: __dlpack__ it is
+  nanobind::object empty_like;                          ///< (tensor) -> uninitialised tensor, strides in its order
+  nanobind::object empty;           ///< (tensor, shape, dtype name, order) -> uninitialised tensor on its device
+  nanobind::object needs_grad;      ///< (tensors) -> whether a gradient would be lost; None: the framework has none
+  nanobind::object current_stream;  ///< (ordinal) -> address of the CUDA stream that the framework works on
+};
+
+/// The framework of a tensor. Raises TypeError for objects that are no tensors.
+const Framework& framework_of(nanobind::handle object, const char* name);
+
+/// A tensor's memory. The owner must outlive it.
+struct Tensor {
+  void* data = nullptr;
+  Device device;
+  saccade_dtype dtype = SACCADE_F32;
+  int rank = 0;
+  bool read_only = false;
+  std::int64_t shape[kMaxRank] = {};
+  std::int64_t stride[kMaxRank] = {};  ///< elements
+  std::int64_t elements() const;
+};
+
+/// Reads tensors and holds what their producers handed out until it goes.
+class TensorReader {
+ public:
+  /// `stream`: the CUDA stream of the work to come, which producers without an exchange API are told.
+  explicit TensorReader(std::int64_t stream = 0) : stream_(stream) {}
+  ~TensorReader();
+  TensorReader(const TensorReader&) = delete;
+  TensorReader& operator=(const TensorReader&) = delete;
+
+  /// `name` is for messages. Raises InvalidArgument for ranks above 4, dtypes that Saccade has no name for and
+  /// devices that are neither CPU nor CUDA.
+  Tensor read(nanobind::handle object, const char* name);
+
+ private:
+  static constexpr int kMost = 20;  // q, k, v, o, lse, two of cu_seqlens, workspace, 8 tables
+  PyObject* held_[kMost] = {};
+  int count_ = 0;
+  std::int64_t stream_;
+};
+
+/// "f16", "bf16", ...
+const char* name_of(saccade_dtype dtype);
+int size_of(saccade_dtype dtype);
+
+}  // namespace saccade::python

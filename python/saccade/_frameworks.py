@@ -1,0 +1,124 @@
+"""What Saccade asks of a tensor library besides DLPack: memory for results, the current CUDA stream, whether a gradient is
+wanted, contiguous copies. One adapter for each library, found by the module of the tensor's type.
+"""
+
+from __future__ import annotations
+
+import importlib
+
+from saccade.errors import Unsupported
+
+
+class _NumPy:
+    """NumPy and whatever else exports CPU memory and has no adapter of its own: results are NumPy arrays."""
+
+    needs_grad = None
+    _DTYPES = {"f32": "float32", "f16": "float16", "f64": "float64", "u8": "uint8"}
+
+    def __init__(self):
+        self._numpy = importlib.import_module("numpy")
+
+    def empty_like(self, tensor):
+        return self._numpy.empty_like(tensor)
+
+    def empty(self, tensor, shape, dtype, order):
+        del tensor
+        if dtype not in self._DTYPES:
+            raise Unsupported(f"NumPy has no {dtype}: pass out=, or tensors of another library")
+        order = tuple(order) if order is not None else tuple(range(len(shape)))
+        made = self._numpy.empty([shape[axis] for axis in order], self._DTYPES[dtype])
+        return made.transpose([order.index(axis) for axis in range(len(shape))])
+
+    def current_stream(self, ordinal):
+        del ordinal
+        return 0
+
+    def contiguous(self, tensor):
+        return self._numpy.ascontiguousarray(tensor)
+
+
+class _CuPy(_NumPy):
+    def __init__(self):
+        self._numpy = importlib.import_module("cupy")
+
+    def current_stream(self, ordinal):
+        with self._numpy.cuda.Device(ordinal):
+            return self._numpy.cuda.get_current_stream().ptr
+
+
+class _Torch:
+    _DTYPES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16", "f64": "float64", "u8": "uint8"}
+
+    def __init__(self):
+        self._torch = importlib.import_module("torch")
+        self.empty_like = self._torch.empty_like
+        self._grad_enabled = self._torch.is_grad_enabled
+
+    def empty(self, tensor, shape, dtype, order):
+        dtype = getattr(self._torch, self._DTYPES[dtype])
+        if order is None:
+            return self._torch.empty(shape, dtype=dtype, device=tensor.device)
+        return self._torch.empty_permuted(shape, order, dtype=dtype, device=tensor.device)
+
+    def needs_grad(self, *tensors):
+        for tensor in tensors:
+            if tensor.requires_grad:
+                return self._grad_enabled()
+        return False
+
+    def current_stream(self, ordinal):
+        return self._torch.cuda.current_stream(ordinal).cuda_stream
+
+    def contiguous(self, tensor):
+        return tensor.contiguous()
+
+
+class _Jax:
+    """JAX arrays are immutable: results are made by JAX, and filled before anyone sees them. On CPUs only, since JAX does
+    not say on which CUDA stream it works."""
+
+    needs_grad = None
+    _DTYPES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16", "u8": "uint8"}
+
+    def __init__(self):
+        self._jax = importlib.import_module("jax")
+
+    def empty_like(self, tensor):
+        return self._fresh(tensor.shape, tensor.dtype, tensor)
+
+    def empty(self, tensor, shape, dtype, order):
+        del order  # JAX arrays are dense and row-major
+        return self._fresh(shape, self._DTYPES[dtype], tensor)
+
+    def _fresh(self, shape, dtype, like):
+        device = next(iter(like.devices()))
+        if device.platform != "cpu":
+            raise Unsupported("JAX arrays on a GPU: pass q, k, v and out= as tensors of CuPy or PyTorch (by DLPack)")
+        made = self._jax.device_put(self._jax.numpy.zeros(tuple(shape), dtype), device)
+        return made.block_until_ready()
+
+    def current_stream(self, ordinal):
+        del ordinal
+        return 0
+
+    def contiguous(self, tensor):
+        return tensor
+
+
+_ADAPTERS = {"torch": _Torch, "numpy": _NumPy, "cupy": _CuPy, "jax": _Jax, "jaxlib": _Jax}
+_made: dict[str, object] = {}
+
+
+def adapter_of(tensor_type):
+    """The adapter for a type of tensors. Subclasses defined elsewhere count as their library's."""
+    for base in tensor_type.__mro__:
+        library = base.__module__.partition(".")[0]
+        if library in _ADAPTERS:
+            return _adapter(library)
+    return _adapter("numpy")
+
+
+def _adapter(library):
+    if library not in _made:
+        _made[library] = _ADAPTERS[library]()
+    return _made[library]
