@@ -20,24 +20,20 @@ Status check_size(const char* name, std::int64_t value, std::int64_t highest) {
   return Status::invalid_argument(fmt::format("{} is {}; 0 to {} is possible", name, value, highest));
 }
 
-Status check_total(const char* name, std::int64_t total, std::int64_t longest, const Shape& shape, Layout layout) {
+/// A total has no relation to batch and seqlen: seqlen may be a bound above every length, and rows may belong to no
+/// sequence. Callers pad both, so that one CUDA graph serves calls of many lengths.
+Status check_total(const char* name, std::int64_t total, std::int64_t heads, Layout layout) {
   if (layout == Layout::dense) {
     if (total == 0) return {};
     return Status::invalid_argument(fmt::format("{} is {}; a dense problem has none (0)", name, total));
   }
   SACCADE_TRY(check_size(name, total, kMaxRows));
-  if (total < longest && shape.batch > 0) {
-    return Status::invalid_argument(fmt::format("{} is {}, less than its longest sequence, {}", name, total, longest));
-  }
-  if (static_cast<double>(total) > static_cast<double>(longest) * static_cast<double>(shape.batch)) {
-    return Status::invalid_argument(
-        fmt::format("{} is {}, more than {} sequences of at most {} hold", name, total, shape.batch, longest));
-  }
-  return {};
+  if (heads == 0 || total <= kMaxRows / heads) return {};
+  return Status::invalid_argument(
+      fmt::format("{} is {}; at most 2^40 rows of all {} heads are possible", name, total, heads));
 }
 
-/// Each size lies within its own limit: the product of the first two cannot overflow. Totals need no check of their own,
-/// since they are at most batch x seqlen.
+/// Each size lies within its own limit: the product of the first two cannot overflow.
 Status check_rows(const char* product, std::int64_t batch, std::int64_t heads, std::int64_t rows) {
   if (rows == 0 || batch * heads <= kMaxRows / rows) return {};
   return Status::invalid_argument(
@@ -99,9 +95,9 @@ struct Sampler {
   }
 };
 
-/// Varlen problems plan with the mean length.
+/// Varlen problems plan with the mean length, as if no row were unused.
 std::int64_t typical_length(Layout layout, std::int64_t longest, std::int64_t total, std::int64_t batch) {
-  return layout == Layout::dense || batch == 0 ? longest : (total + batch - 1) / batch;
+  return layout == Layout::dense || batch == 0 ? longest : std::min((total + batch - 1) / batch, longest);
 }
 
 }  // namespace
@@ -118,8 +114,8 @@ Status validate(const Shape& shape, const Problem& problem) {
   }
   SACCADE_TRY(check_rows("batch x heads_q x seqlen_q", shape.batch, shape.heads_q, shape.seqlen_q));
   SACCADE_TRY(check_rows("batch x heads_kv x seqlen_kv", shape.batch, shape.heads_kv, shape.seqlen_kv));
-  SACCADE_TRY(check_total("total_q", shape.total_q, shape.seqlen_q, shape, problem.layout));
-  SACCADE_TRY(check_total("total_kv", shape.total_kv, shape.seqlen_kv, shape, problem.layout));
+  SACCADE_TRY(check_total("total_q", shape.total_q, shape.heads_q, problem.layout));
+  SACCADE_TRY(check_total("total_kv", shape.total_kv, shape.heads_kv, problem.layout));
   const int a = shape.alignment;
   if (a != 1 && a != 2 && a != 4 && a != 8 && a != 16) {
     return Status::invalid_argument(fmt::format("alignment is {}; 1, 2, 4, 8 or 16 bytes are possible", a));

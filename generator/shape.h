@@ -13,10 +13,10 @@ struct Shape {
   std::int64_t batch = 1;
   std::int64_t heads_q = 1;
   std::int64_t heads_kv = 1;
-  std::int64_t seqlen_q = 0;   ///< varlen: the longest sequence
-  std::int64_t seqlen_kv = 0;  ///< varlen: the longest sequence
-  std::int64_t total_q = 0;    ///< varlen: rows of q; dense: 0
-  std::int64_t total_kv = 0;   ///< varlen: rows of k and v; dense: 0
+  std::int64_t seqlen_q = 0;   ///< varlen: no sequence is longer
+  std::int64_t seqlen_kv = 0;  ///< varlen: no sequence is longer
+  std::int64_t total_q = 0;    ///< varlen: rows of q, also those before and after all sequences; dense: 0
+  std::int64_t total_kv = 0;   ///< varlen: rows of k and v, likewise; dense: 0
   int alignment =
       16;  ///< bytes (2, 4, 8 or 16) that divide every pointer and every batch, head and row stride of q, k, v, o
 

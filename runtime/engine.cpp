@@ -22,8 +22,8 @@ double milliseconds_since(Clock::time_point start) {
 }
 
 bool writes_output(const Problem& problem, const Shape& shape) {
-  const std::int64_t rows = problem.layout == Layout::varlen ? shape.total_q : shape.batch * shape.seqlen_q;
-  return rows > 0 && shape.heads_q > 0;
+  const bool has_rows = problem.layout == Layout::dense || shape.total_q > 0;
+  return has_rows && shape.batch > 0 && shape.seqlen_q > 0 && shape.heads_q > 0;
 }
 
 std::string label_of(const Schedule& schedule, const Problem& problem, const Target& target) {

@@ -6,7 +6,8 @@
 namespace saccade::tuner {
 namespace {
 
-/// Sequence lengths that add up to `total`, none above `longest`: the first is the longest, the others share the rest.
+/// Sequence lengths that add up to `total` as far as they can, none above `longest`: the first is as long as possible, the
+/// others share the rest.
 std::vector<std::int32_t> cumulative(std::int64_t batch, std::int64_t total, std::int64_t longest) {
   std::vector<std::int32_t> sums{0};
   std::int64_t left = total;

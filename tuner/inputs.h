@@ -27,7 +27,7 @@ Shape gate_shape(const Problem& problem, const Shape& shape, const Measurement& 
 Shape race_shape(const Problem& problem, const Shape& shape, const Measurement& measurement, double predicted_us,
                  int parallel_units);
 
-/// Lengths with the shape's totals and maxima. Varlen only; dense gives none.
+/// Lengths with the shape's totals and maxima, or what comes nearest when it is padded. Varlen only; dense gives none.
 Lengths lengths_of(const Problem& problem, const Shape& shape);
 /// Lengths of the gate: `gate_shape` made its totals from these.
 Lengths gate_lengths(const Problem& problem, const Shape& shape);

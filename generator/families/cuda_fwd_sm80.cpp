@@ -125,7 +125,8 @@ LaunchGeometry launch_geometry(const Problem& problem, const Target&, const Shap
   const auto parameters = parameters_from(schedule);
   if (!parameters.ok()) return geometry;
   const std::int64_t blocks_per_batch = row_tiles(shape, *parameters) * shape.heads_q;
-  if (blocks_per_batch == 0 || shape.batch == 0) return geometry;
+  const bool no_rows = problem.layout == Layout::varlen && shape.total_q == 0;
+  if (blocks_per_batch == 0 || shape.batch == 0 || no_rows) return geometry;
   // Whole batches, as many as a grid can hold; the kernel goes on to the others (templates/cuda/tile/work.h).
   const std::int64_t batches = std::min(shape.batch, kMaxBlocks / blocks_per_batch);
   Launch launch;

@@ -148,12 +148,13 @@ SACCADE_API saccade_status saccade_problem_from_json(const char* json, saccade_p
 SACCADE_API saccade_status saccade_problem_to_json(const saccade_problem* problem, char** json);
 SACCADE_API void saccade_problem_destroy(saccade_problem* problem); /* Null is allowed. */
 
-/* The sizes of a call, each from 0 to 2^30 - 1 (totals: batch x seqlen). batch x heads x seqlen is 2^40 at most, for q as for k
- * and v. */
+/* The sizes of a call, each from 0 to 2^30 - 1 (totals: 2^40). batch x heads x seqlen and heads x total are 2^40 at most, for q
+ * as for k and v. A varlen call may pad, so that one plan or CUDA graph serves many lengths: seqlen may be more than any sequence
+ * has, and rows before the first sequence and after the last are neither read nor written. */
 typedef struct saccade_shape {
   size_t struct_size;
   int64_t batch, heads_q, heads_kv;
-  int64_t seqlen_q, seqlen_kv; /* varlen: the longest sequence */
+  int64_t seqlen_q, seqlen_kv; /* varlen: no sequence is longer */
   int64_t total_q, total_kv;   /* varlen: rows of q, and of k and v; dense: 0 */
   int32_t alignment;           /* bytes (2, 4, 8 or 16) that divide every pointer and stride of q, k, v and o; 0: 16 */
 } saccade_shape;

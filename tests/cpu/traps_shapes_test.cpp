@@ -5,6 +5,8 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <set>
+#include <utility>
 
 #include "tests/cpu/traps_fixture.h"
 
@@ -115,6 +117,59 @@ TEST_F(Traps, SequencesOfLengthZeroLeaveTheirNeighboursAlone) {
       expect_right(random_call(packed, {.lengths_q = {0, 0}, .lengths_kv = {3, 4}}));
     }
   }
+}
+
+/// A static bound on lengths and more rows than are in use, as callers pass that capture one CUDA graph for many calls.
+AttentionCall padded(AttentionCall call, std::int64_t seqlen_q, std::int64_t seqlen_kv) {
+  call.shape.seqlen_q = seqlen_q;
+  call.shape.seqlen_kv = seqlen_kv;
+  return call;
+}
+
+TEST_F(Traps, PaddedMaximaAndUnusedRowsChangeNothing) {
+  const CallSizes prefill{.heads_q = 4,
+                          .heads_kv = 2,
+                          .lengths_q = {33, 0, 70},
+                          .lengths_kv = {40, 9, 70},
+                          .rows_before = 5,
+                          .rows_after = 600};
+  const CallSizes decode{
+      .heads_q = 4, .heads_kv = 2, .lengths_q = {1, 1}, .lengths_kv = {2100, 1500}, .rows_after = 130};
+  const CallSizes nothing{.lengths_q = {0, 0}, .lengths_kv = {0, 0}, .rows_after = 3};
+  for (const DataType dtype : trap_dtypes()) {
+    const TrapProblem packed{.dtype = dtype, .mask = kBottomRight, .layout = Layout::varlen};
+    for (const CallSizes& sizes : {prefill, decode, nothing}) {
+      const AttentionCall call = random_call(packed, sizes);
+      // Below and above the totals; run_call sees to it that rows of no sequence are left alone.
+      for (const auto& [seqlen_q, seqlen_kv] : {std::pair{70, 2100}, {1000, 10000}})
+        expect_right(padded(call, seqlen_q, seqlen_kv));
+    }
+    expect_right(random_call(packed, {.lengths_q = {}, .lengths_kv = {}, .rows_after = 4}), "rows and no sequence");
+  }
+}
+
+TEST_F(Traps, PaddedCallsAreRightWithEveryNumberOfSplits) {
+  const AttentionCall call =
+      padded(random_call(
+                 {.mask = kBottomRight, .layout = Layout::varlen},
+                 {.heads_q = 4, .heads_kv = 2, .lengths_q = {3, 1, 2}, .lengths_kv = {2100, 5, 900}, .rows_after = 50}),
+             16, 8192);
+  const Expectation expectation = expect_call(call);
+  const Target& target = device()->target();
+  const auto family = choose_family(call.problem, target);
+  ASSERT_TRUE(family.ok()) << family.status().message();
+  std::set<std::pair<std::int64_t, std::int64_t>> seen;  // of streaming and kv_splits
+  const auto value_of = [](const Schedule& schedule, const char* name) {
+    const auto found = schedule.params.find(name);
+    return found == schedule.params.end() ? std::int64_t{0} : found->second;
+  };
+  for (const RankedSchedule& ranked : rank_candidates(**family, call.problem, target, call.shape, {})) {
+    const Schedule& schedule = ranked.schedule;
+    if (!seen.emplace(value_of(schedule, "streaming"), value_of(schedule, "kv_splits")).second) continue;
+    const Verdict verdict = judge_call(engine(), device(), call, expectation, {.schedule = schedule});
+    EXPECT_TRUE(verdict.pass()) << verdict.message() << "\n" << to_json(schedule);
+  }
+  EXPECT_FALSE(seen.empty());
 }
 
 // ---- E. Strides and layouts -----------------------------------------------------------------------------------------

@@ -255,6 +255,22 @@ TEST(PlanningShape, OfAPlannedShapeIsItself) {
   }
 }
 
+TEST(PlanningShape, OfAPaddedCallIsValidAndItself) {
+  Problem problem = causal();
+  problem.layout = Layout::varlen;
+  for (const std::int64_t batch : {0, 1, 3}) {
+    for (const std::int64_t longest : {0, 1, 1001}) {
+      for (const std::int64_t total : {0, 5, 700, 9000}) {
+        Shape shape = shape_of(batch, 4, longest);
+        shape.total_q = shape.total_kv = total;
+        const Shape planned = planning_shape(shape, problem);
+        EXPECT_TRUE(validate(planned, problem).ok()) << validate(planned, problem).message();
+        EXPECT_EQ(planning_shape(planned, problem), planned) << batch << " " << longest << " " << total;
+      }
+    }
+  }
+}
+
 TEST(PlanningShape, OfOneLongSequenceAmongShortOnesIsThatOne) {
   Problem problem = causal();
   problem.layout = Layout::varlen;

@@ -34,9 +34,19 @@ TEST(ShapeValidation, TakesZeroSizesAndRefusesTheImpossible) {
   EXPECT_EQ(message({1, 6, 0, 8, 8, 0, 0, 16}, dense),
             "heads_q is 6 and heads_kv is 0; heads_q must be a multiple of heads_kv");
   EXPECT_EQ(message({1, 1, 1, 8, 8, 8, 0, 16}, dense), "total_q is 8; a dense problem has none (0)");
-  EXPECT_EQ(message({2, 1, 1, 8, 8, 7, 8, 16}, varlen), "total_q is 7, less than its longest sequence, 8");
-  EXPECT_EQ(message({2, 1, 1, 8, 8, 8, 17, 16}, varlen), "total_kv is 17, more than 2 sequences of at most 8 hold");
+  EXPECT_EQ(message({2, 1, 1, 8, 8, -1, 8, 16}, varlen), "total_q is -1; 0 to 1099511627776 is possible");
+  EXPECT_EQ(message({2, 8, 4, 8, 8, 8, (1LL << 38) + 1, 16}, varlen),
+            "total_kv is 274877906945; at most 2^40 rows of all 4 heads are possible");
   EXPECT_EQ(message({1, 1, 1, 8, 8, 0, 0, 3}, dense), "alignment is 3; 1, 2, 4, 8 or 16 bytes are possible");
+}
+
+TEST(ShapeValidation, TakesVarlenCallsThatArePadded) {
+  Problem varlen;
+  varlen.layout = Layout::varlen;
+  EXPECT_TRUE(validate({4, 8, 2, 4096, 4096, 100, 50, 16}, varlen).ok()) << "a bound above every length";
+  EXPECT_TRUE(validate({2, 8, 2, 1, 100, 64, 1000, 16}, varlen).ok()) << "rows of no sequence";
+  EXPECT_TRUE(validate({0, 8, 2, 0, 0, 64, 64, 16}, varlen).ok());
+  EXPECT_TRUE(validate({2, 8, 2, 16, 16, 0, 0, 16}, varlen).ok());
 }
 
 TEST(ShapeValidation, RefusesProductsThatNoMemoryHoldsAndTakesThoseThatAreZero) {

@@ -79,6 +79,26 @@ TEST(Lengths, MatchTotalsAndMaxima) {
   }
 }
 
+TEST(Lengths, OfAPaddedCallStayWithinItsBounds) {
+  Problem problem;
+  problem.layout = Layout::varlen;
+  for (const std::int64_t total : {0, 100, 5000}) {
+    const Shape shape{.batch = 2,
+                      .heads_q = 1,
+                      .heads_kv = 1,
+                      .seqlen_q = 2048,
+                      .seqlen_kv = 2048,
+                      .total_q = total,
+                      .total_kv = total};
+    const Lengths lengths = lengths_of(problem, shape);
+    EXPECT_EQ(lengths.cu_seqlens_q.back(), std::min<std::int64_t>(total, 2 * 2048));
+    for (std::size_t i = 1; i < lengths.cu_seqlens_q.size(); ++i) {
+      EXPECT_GE(lengths.cu_seqlens_q[i], lengths.cu_seqlens_q[i - 1]);
+      EXPECT_LE(lengths.cu_seqlens_q[i] - lengths.cu_seqlens_q[i - 1], 2048);
+    }
+  }
+}
+
 TEST(RaceShape, ShortensLongRunsButKeepsTheMachineFull) {
   const Shape shape{.batch = 16, .heads_q = 32, .heads_kv = 8, .seqlen_q = 4096, .seqlen_kv = 4096};
   const Shape cut = race_shape(Problem(), shape, {.run_limit_us = 10'000}, 1e6, 132);
