@@ -31,6 +31,26 @@ std::vector<std::int32_t> ragged(std::int64_t batch, std::int64_t longest) {
   return sums;
 }
 
+/// Work items of 128 rows; eight waves of them keep the tail's share as small as in the full problem.
+constexpr std::int64_t kRowsPerItem = 128, kWaves = 8;
+/// Fewer query rows than this many blocks of one head are another problem, whatever the mask.
+constexpr std::int64_t kLeastBlocks = 8;
+
+/// Whether the mask keeps about the same share of the keys when only the first `rows` query rows are there. Under a causal
+/// mask counted from the top it does not: these rows have the fewest keys.
+bool keeps_density(const Problem& problem, const Shape& shape, std::int64_t rows, const expr::Bindings& given) {
+  Shape fewer = shape;
+  fewer.seqlen_q = rows;
+  if (problem.layout == Layout::varlen && shape.seqlen_q > 0) {
+    const double share = static_cast<double>(rows) / static_cast<double>(shape.seqlen_q);
+    fewer.total_q = static_cast<std::int64_t>(static_cast<double>(shape.total_q) * share);
+  }
+  constexpr int kTile = 128;
+  const double before = mask_density(problem, shape, given, kTile, kTile).computed;
+  const double after = mask_density(problem, fewer, given, kTile, kTile).computed;
+  return after >= before / 2 && after <= before * 2;
+}
+
 void cut_lengths(Shape& shape, int limit) {
   const std::int64_t short_limit = std::max(limit * 3 / 5, 1) | 1;
   if (shape.seqlen_q == shape.seqlen_kv) {
@@ -72,10 +92,12 @@ Lengths lengths_of(const Problem& problem, const Shape& shape) {
           cumulative(shape.batch, shape.total_kv, shape.seqlen_kv)};
 }
 
-Shape race_shape(const Problem& problem, const Shape& shape, const Measurement& measurement, double predicted_us,
-                 int parallel_units) {
-  // Work items of 128 rows; eight waves of them keep the tail's share as small as in the full problem.
-  constexpr std::int64_t kRowsPerItem = 128, kWaves = 8;
+int parallel_units(const Target& target) {
+  return std::max(target.kind == Target::Kind::cuda ? target.sm_count : target.cores, 1);
+}
+
+Shape race_shape(const Problem& problem, const Shape& shape, const expr::Bindings& given,
+                 const Measurement& measurement, double predicted_us, int parallel_units) {
   const std::int64_t enough = kWaves * std::max(parallel_units, 1);
   const std::int64_t row_blocks = (shape.seqlen_q + kRowsPerItem - 1) / kRowsPerItem;
   const std::int64_t group = shape.heads_kv > 0 ? shape.heads_q / shape.heads_kv : 0;
@@ -91,9 +113,21 @@ Shape race_shape(const Problem& problem, const Shape& shape, const Measurement& 
     cut.heads_q = cut.heads_kv * group;
     us /= 2;
   }
-  if (problem.layout == Layout::varlen && cut.batch != shape.batch) {
-    cut.total_q = std::max(cut.seqlen_q, shape.total_q * cut.batch / shape.batch);
-    cut.total_kv = std::max(cut.seqlen_kv, shape.total_kv * cut.batch / shape.batch);
+  if (us > measurement.run_limit_us) {
+    const std::int64_t heads = std::max<std::int64_t>(cut.batch * cut.heads_q, 1);
+    const std::int64_t rows_that_fit =
+        static_cast<std::int64_t>(static_cast<double>(cut.seqlen_q) * (measurement.run_limit_us / us));
+    const std::int64_t least_rows = std::max((enough + heads - 1) / heads, kLeastBlocks) * kRowsPerItem;
+    const std::int64_t rows = std::max(rows_that_fit / kRowsPerItem * kRowsPerItem, least_rows);
+    if (rows < cut.seqlen_q && keeps_density(problem, cut, rows, given)) cut.seqlen_q = rows;
+  }
+  if (problem.layout == Layout::varlen && cut != shape) {
+    // In double: the products may exceed 64 bits.
+    const double batches = static_cast<double>(cut.batch) / static_cast<double>(shape.batch);
+    const double rows = static_cast<double>(cut.seqlen_q) / static_cast<double>(shape.seqlen_q);
+    cut.total_q =
+        std::max(cut.seqlen_q, static_cast<std::int64_t>(static_cast<double>(shape.total_q) * batches * rows));
+    cut.total_kv = std::max(cut.seqlen_kv, static_cast<std::int64_t>(static_cast<double>(shape.total_kv) * batches));
   }
   return cut;
 }

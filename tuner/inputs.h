@@ -8,6 +8,7 @@
 
 #include "generator/problem.h"
 #include "generator/shape.h"
+#include "generator/target.h"
 #include "templates/common/params.h"
 #include "tuner/measurement.h"
 
@@ -22,10 +23,14 @@ struct Lengths {
 /// empty sequence. Lengths that are already small stay as they are.
 Shape gate_shape(const Problem& problem, const Shape& shape, const Measurement& measurement);
 
-/// The shape to time on: `shape`, or fewer batches and heads of it when one run is predicted to exceed the limit. Work
-/// for several waves of `parallel_units` (SMs or cores) stays, so that the machine is as full as it would be.
-Shape race_shape(const Problem& problem, const Shape& shape, const Measurement& measurement, double predicted_us,
-                 int parallel_units);
+/// SMs or cores: what work is spread over.
+int parallel_units(const Target& target);
+
+/// The shape to time on: `shape`, or less of it when one run is predicted to exceed the limit: fewer batches, fewer heads,
+/// and at last fewer query rows, if the mask keeps about the same share of the keys for those. Work for several waves of
+/// `parallel_units` stays, so that the machine is as full as it would be. May still exceed the limit.
+Shape race_shape(const Problem& problem, const Shape& shape, const expr::Bindings& given,
+                 const Measurement& measurement, double predicted_us, int parallel_units);
 
 /// Lengths with the shape's totals and maxima, or what comes nearest when it is padded. Varlen only; dense gives none.
 Lengths lengths_of(const Problem& problem, const Shape& shape);

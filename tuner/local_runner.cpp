@@ -15,10 +15,6 @@ constexpr std::int64_t kMaxSets = 16;
 /// Lengths of the gate, in units of the measurement's, from the first that a schedule is legal for.
 constexpr int kGateScales[] = {1, 4, 16};
 
-int parallel_units(const Target& target) {
-  return target.kind == Target::Kind::cuda ? target.sm_count : std::max(target.cores, 1);
-}
-
 Fault fault_of(const Status& status) {
   switch (status.code()) {
     case StatusCode::compile_failed: return Fault::compile_failed;
@@ -51,8 +47,8 @@ Expected<std::unique_ptr<LocalRunner>> LocalRunner::open(Engine& engine, std::sh
   }
   std::unique_ptr<LocalRunner> runner(new LocalRunner(engine, std::move(device), problem));
   const Target& target = runner->device_->target();
-  runner->shape_ =
-      race_shape(problem.problem, problem.shape, problem.measurement, problem.predicted_us, parallel_units(target));
+  runner->shape_ = race_shape(problem.problem, problem.shape, problem.bindings, problem.measurement,
+                              problem.predicted_us, parallel_units(target));
   SACCADE_ASSIGN(const Gate* gate, runner->gate_at(1));
   runner->owned_ = race_bindings(problem.problem, runner->shape_, problem.bindings, problem.measurement.seed);
   SACCADE_ASSIGN(runner->device_bindings_, upload_bindings(runner->device_, problem.problem, runner->owned_.bindings,

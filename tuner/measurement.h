@@ -13,8 +13,7 @@ struct Measurement {
   /// Runs of one sample: as many as fill this time, so that the clock's resolution does not matter.
   double sample_us = 500;
   int max_repeats = 32;
-  /// A run predicted to be longer is shortened by taking fewer batches, then fewer heads, as long as the machine stays
-  /// full.
+  /// A run predicted to be longer is shortened, see race_shape() in inputs.h.
   double run_limit_us = 20'000;
   /// Sequence lengths of the correctness gate are cut to about this.
   int gate_seqlen = 331;

@@ -63,6 +63,17 @@ bool Session::add(int candidate, const Limits& limits) {
   return true;
 }
 
+/// Whether the runs that are left to decide anything fit into the budget; says why not in `unraced_`.
+bool Session::has_room_for_a_race(double run_us) {
+  const double left_ms = std::max(0.0, limits_.deadline_ms - limits_.now_ms());
+  if (run_us / 1000 * (kLeastRuns - 1) <= left_ms) return true;
+  unraced_ = fmt::format(
+      "{:.3g} s of the budget are left and one run takes {:.3g} s: there is no room for a race, so the "
+      "cost model's choice stands",
+      left_ms / 1000, run_us / 1e6);
+  return false;
+}
+
 /// The first of the plan that works is the default. Its compile is not cut short by the budget: without it there is
 /// nothing to run at all.
 Status Session::add_default() {
@@ -77,6 +88,10 @@ Status Session::add_default() {
       continue;
     }
     CandidateReport& line = report_.candidates[i];
+    if (default_ < 0 && !has_room_for_a_race(line.median_us)) {
+      default_ = candidate;
+      return Status();
+    }
     const AddOutcome control = runner_.add(kControlId, line.schedule, line.predicted_us, patient);
     if (control.fault != Fault::none) {
       fail(candidate, control.fault, control.reason);
@@ -102,6 +117,8 @@ void Session::add_others() {
   const int total = static_cast<int>(plan_.candidates.size());
   const double add_start_ms = limits_.now_ms();
   const double add_deadline_ms = start_ms_ + rules_.add_share * rules_.budget_ms;
+  const double sample_ms =
+      std::max(report_.candidates[static_cast<std::size_t>(default_)].median_us, rules_.measurement.sample_us) / 1000;
   int added = 0;
   for (int i = 0; i < total; ++i) {
     const double now_ms = limits_.now_ms();
@@ -109,6 +126,9 @@ void Session::add_others() {
     report_progress("compile", i, total, each_ms * (total - i));
     // One that would not be done in time is not begun: its compile would eat the race.
     if (limits_.cancelled() || now_ms + each_ms > add_deadline_ms) break;
+    // Nor one that leaves no time to race all of them: with the control, and with itself.
+    const double race_ms = kLeastRounds * sample_ms * static_cast<double>(field_.size() + 2);
+    if (now_ms + each_ms + race_ms > limits_.deadline_ms) break;
     if (i == default_ || report_.candidates[static_cast<std::size_t>(i)].state == CandidateState::failed) continue;
     if (add(i, limits_)) field_.push_back(i);
     ++added;
@@ -226,6 +246,14 @@ void Session::screen() {
   }
 }
 
+void Session::add_finalists() {
+  screen();
+  for (const int candidate : pick_finalists()) {
+    if (limits_.stop()) break;
+    if (add(candidate, limits_)) field_.push_back(candidate);
+  }
+}
+
 std::vector<int> Session::pick_finalists() const {
   std::vector<int> measured;
   for (std::size_t i = 0; i < report_.candidates.size(); ++i) {
@@ -278,7 +306,7 @@ void Session::decide_winner(double noise) {
   const std::vector<Contender> field = contenders();
   const Decision decision = decide(field, {.noise = noise, .tie_fraction = rules_.race.tie_fraction});
   report_.band = decision.band;
-  report_.reason = decision.reason;
+  report_.reason = unraced_.empty() ? decision.reason : unraced_;
   report_.gain = decision.gain;
   int winner = field[static_cast<std::size_t>(decision.winner)].order;
   const bool time_is_up = limits_.stop();
@@ -306,18 +334,12 @@ Expected<TuneReport> Session::run() {
     runner_.prefetch(upcoming);
   }
   SACCADE_TRY(add_default());
-  if (rules_.screen) {
-    screen();
-    for (const int candidate : pick_finalists()) {
-      if (limits_.stop()) break;
-      if (add(candidate, limits_)) field_.push_back(candidate);
-    }
-  } else {
-    add_others();
-  }
   RaceResult result;
-  if (!final_race(result)) return Status::unsupported("every schedule failed while it was timed");
-  const bool raced = !result.lines.front().samples_us.empty();
+  if (unraced_.empty()) {
+    rules_.screen ? add_finalists() : add_others();
+    if (!final_race(result)) return Status::unsupported("every schedule failed while it was timed");
+  }
+  const bool raced = unraced_.empty() && !result.lines.front().samples_us.empty();
   if (!raced && limits_.cancelled() && contenders().size() == 1) {
     return Status(StatusCode::cancelled, "tuning was cancelled before anything was measured");
   }
@@ -332,7 +354,7 @@ Expected<TuneReport> Session::run() {
     report_.candidates.push_back(std::move(line));
   }
   report_.cancelled = limits_.cancelled();
-  report_.complete = !result.interrupted && !report_.cancelled &&
+  report_.complete = unraced_.empty() && !result.interrupted && !report_.cancelled &&
                      std::none_of(report_.candidates.begin(), report_.candidates.end(),
                                   [](const CandidateReport& c) { return c.state == CandidateState::not_tried; });
   report_.elapsed_ms = elapsed_ms();

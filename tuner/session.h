@@ -30,6 +30,10 @@ struct PolicyRules {
   int screen_rounds = 5;
   int finalists = 12;
 };
+/// Fewer rounds are no measurement.
+inline constexpr int kLeastRounds = 3;
+/// The fewest runs that can decide anything: a warm one of the default, its control and one other, and their rounds.
+inline constexpr int kLeastRuns = 3 + 3 * kLeastRounds;
 PolicyRules rules_of(TuningPolicy policy);
 
 /// A measurement kept from an earlier run.
@@ -61,6 +65,7 @@ class Session {
   Status add_default();
   bool add(int candidate, const Limits& limits);
   void add_others();
+  void add_finalists();
   void screen();
   void screen_batch(const std::vector<int>& batch);
   std::vector<int> pick_finalists() const;
@@ -71,6 +76,7 @@ class Session {
   std::vector<Contender> contenders() const;
   void decide_winner(double noise);
   bool confirm(int candidate);
+  bool has_room_for_a_race(double run_us);
   RaceEntry entry_of(int candidate) const;
   void report_progress(const char* phase, int done, int total, double eta_ms);
   double elapsed_ms() const { return limits_.now_ms() - start_ms_; }
@@ -86,6 +92,7 @@ class Session {
   TuneReport report_;
   double best_ratio_ = 1;
   double screen_noise_ = 0;
+  std::string unraced_;  ///< why there is no race; empty when there is one
 };
 
 }  // namespace saccade::tuner

@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "base/log.h"
+#include "tuner/inputs.h"
 #include "tuner/local_runner.h"
 #include "tuner/remote_runner.h"
 #include "tuner/report.h"
@@ -115,6 +116,22 @@ CandidatePlan plan_for(Engine& engine, const TuneRequest& request, const PolicyR
   });
 }
 
+/// Finds out before anything runs that one run is too long: `quick` means at most 2 s, also for 128 thousand keys.
+Status check_room(const TuneRequest& request, const PolicyRules& rules, const RunnerProblem& problem,
+                  const Candidate& standard) {
+  const Target& target = request.device->target();
+  const Shape measured = race_shape(problem.problem, problem.shape, problem.bindings, problem.measurement,
+                                    problem.predicted_us, parallel_units(target));
+  const double run_us =
+      request.family->cost(problem.problem, target, measured, problem.bindings, standard.schedule).total_us;
+  const double needed_ms = run_us / 1000 * kLeastRuns;
+  if (needed_ms <= rules.budget_ms) return {};
+  return Status::unsupported(fmt::format(
+      "not measured: one run is predicted to take {:.3g} s, and the budget of {:.3g} s has no room for the {} that "
+      "a comparison needs. A budget of {:.3g} s or policy 'exhaustive' has",
+      run_us / 1e6, rules.budget_ms / 1000, kLeastRuns, needed_ms / 1000 * 2));
+}
+
 Status check(const TuneRequest& request) {
   if (request.problem == nullptr || request.shape == nullptr || request.family == nullptr ||
       request.device == nullptr) {
@@ -143,6 +160,7 @@ Expected<TuneReport> tune(Engine& engine, const TuneRequest& request, const Tune
                     request.family->name, plan.rejected.size()));
   }
   const RunnerProblem problem = runner_problem(request, rules, plan.candidates.front().cost.total_us);
+  SACCADE_TRY(check_room(request, rules, problem, plan.candidates.front()));
   const Limits patient = limits.with_deadline(std::numeric_limits<double>::infinity());
   SACCADE_ASSIGN(OpenedRunner opened, options.isolation == TuneOptions::Isolation::in_process
                                           ? open_in_process(engine, request, problem)
@@ -161,6 +179,7 @@ Expected<TuneReport> tune(Engine& engine, const TuneRequest& request, const Tune
 }
 
 void remember(Engine& engine, const TuneRequest& request, const TuneReport& report) {
+  if (report.rounds == 0) return;
   engine.store().put_tuned(tuned_key(*request.family, *request.problem, *request.shape, request.device->target()),
                            {saccade::to_json(report.outcome.schedule), report.outcome.provenance},
                            fmt::format("{} {}", request.family->name, saccade::to_json(*request.problem)));
@@ -182,11 +201,18 @@ std::optional<TuneOutcome> found_meanwhile(cache::Store& store, const TuneReques
   return TuneOutcome{*schedule, row->provenance};
 }
 
+/// A schedule that met no other was not measured in any sense that matters, and must not pass for one that was.
+Expected<tuner::TuneReport> raced(Engine& engine, const TuneRequest& request) {
+  SACCADE_ASSIGN(tuner::TuneReport report, tuner::tune(engine, request, {}));
+  if (report.rounds == 0) return Status::unsupported(report.reason);
+  return report;
+}
+
 }  // namespace
 
 Expected<TuneOutcome> tune_schedule(Engine& engine, const TuneRequest& request) {
   if (!request.use_cache) {
-    SACCADE_ASSIGN(tuner::TuneReport report, tuner::tune(engine, request, {}));
+    SACCADE_ASSIGN(tuner::TuneReport report, raced(engine, request));
     return std::move(report.outcome);
   }
   // Two that time on one device at once measure each other. Best effort: after the wait, tune all the same.
@@ -200,7 +226,7 @@ Expected<TuneOutcome> tune_schedule(Engine& engine, const TuneRequest& request) 
   const std::unique_ptr<cache::CompileLock> lock = engine.store().lock(turn, static_cast<int>(patience_ms));
   const std::string key = tuned_key(*request.family, *request.problem, *request.shape, target);
   if (std::optional<TuneOutcome> outcome = found_meanwhile(engine.store(), request, key)) return *std::move(outcome);
-  SACCADE_ASSIGN(tuner::TuneReport report, tuner::tune(engine, request, {}));
+  SACCADE_ASSIGN(tuner::TuneReport report, raced(engine, request));
   tuner::remember(engine, request, report);  // while the turn is ours, so that the next in line finds it
   return std::move(report.outcome);
 }

@@ -78,11 +78,13 @@ struct TuneOptions {
   bool resume = true;  ///< exhaustive: use the measurements of an earlier run of the same problem
 };
 
-/// Errors: `unsupported` without a legal schedule, `not_found` without a worker, `cancelled` when nothing was measured
+/// Errors: `unsupported` without a legal schedule, or when one run is predicted to be so long that the budget has no room for a
+/// comparison, `not_found` without a worker, `cancelled` when nothing was measured
 /// yet, else the first reason why no candidate could be run. Does not write the tuned row: see remember().
 Expected<TuneReport> tune(Engine& engine, const TuneRequest& request, const TuneOptions& options);
 
-/// Stores the outcome as the tuned row of the problem, as the engine does after tune_schedule.
+/// Stores the outcome as the tuned row of the problem, as the engine does after tune_schedule; unless nothing was raced
+/// (`rounds` is 0): what was not measured is not to be found as if it were.
 void remember(Engine& engine, const TuneRequest& request, const TuneReport& report);
 
 }  // namespace saccade::tuner

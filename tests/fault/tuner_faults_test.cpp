@@ -130,6 +130,21 @@ TEST_F(TunerFaults, WithoutFaultsACandidateWinsAndSaysWhy) {
   EXPECT_LE(provenance["runners_up"].size(), 4u);
 }
 
+TEST_F(TunerFaults, ARunLongerThanTheBudgetIsNotBegun) {
+  setenv("SACCADE_WORKER", "/no/such/worker", 1);  // none is started
+  const Expected<expr::Program> causal = expr::Program::parse(expr::Kind::mask, "kv_idx <= q_idx", {});
+  ASSERT_TRUE(causal.ok());
+  problem_.mask = *causal;
+  shape_ = {.batch = 1, .heads_q = 64, .heads_kv = 8, .seqlen_q = 1 << 20, .seqlen_kv = 1 << 20};
+  TuneOptions options;
+  options.budget_ms = 2'000;
+  const Expected<TuneReport> report = tune(options);
+  ASSERT_FALSE(report.ok());
+  EXPECT_EQ(report.status().code(), StatusCode::unsupported);
+  EXPECT_NE(report.status().message().find("one run is predicted to take"), std::string::npos)
+      << report.status().message();
+}
+
 TEST_F(TunerFaults, TheWinnersBinaryComesFromTheCacheAfterwards) {
   setenv("SACCADE_WORKER", WORKER, 1);
   const Expected<TuneReport> report = tune();

@@ -101,12 +101,45 @@ TEST(Lengths, OfAPaddedCallStayWithinItsBounds) {
 
 TEST(RaceShape, ShortensLongRunsButKeepsTheMachineFull) {
   const Shape shape{.batch = 16, .heads_q = 32, .heads_kv = 8, .seqlen_q = 4096, .seqlen_kv = 4096};
-  const Shape cut = race_shape(Problem(), shape, {.run_limit_us = 10'000}, 1e6, 132);
+  const Shape cut = race_shape(Problem(), shape, {}, {.run_limit_us = 10'000}, 1e6, 132);
   EXPECT_LT(cut.batch * cut.heads_q, shape.batch * shape.heads_q);
   EXPECT_GE(cut.batch * cut.heads_q * 32, 8 * 132);
   EXPECT_EQ(cut.heads_q / cut.heads_kv, 4);
   EXPECT_EQ(cut.seqlen_kv, 4096);
-  EXPECT_EQ(race_shape(Problem(), shape, {.run_limit_us = 10'000}, 5'000, 132), shape);
+  EXPECT_EQ(race_shape(Problem(), shape, {}, {.run_limit_us = 10'000}, 5'000, 132), shape);
+}
+
+TEST(RaceShape, TakesFewerQueryRowsWhereTheMaskLetsIt) {
+  const Shape shape{.batch = 1, .heads_q = 2, .heads_kv = 1, .seqlen_q = 131072, .seqlen_kv = 131072};
+  const Measurement quick{.run_limit_us = 10'000};
+  constexpr double kPredictedUs = 40e6;
+  for (const char* mask : {"true", "kv_idx <= q_idx + (len_kv - len_q)", "abs(q_idx - kv_idx) < 4096"}) {
+    const Shape cut = race_shape(problem_with(mask, "score", {}), shape, {}, quick, kPredictedUs, 2);
+    EXPECT_LE(cut.seqlen_q, 1024) << mask;
+    EXPECT_GE(cut.seqlen_q * cut.heads_q / 128, 8 * 2) << mask;
+    EXPECT_EQ(cut.seqlen_kv, shape.seqlen_kv) << mask;
+    EXPECT_TRUE(validate(cut, Problem()).ok());
+  }
+  // Counted from the top, the first rows have almost no keys: they would stand for nothing.
+  EXPECT_EQ(race_shape(problem_with("kv_idx <= q_idx", "score", {}), shape, {}, quick, kPredictedUs, 2).seqlen_q,
+            shape.seqlen_q);
+}
+
+TEST(RaceShape, OfVarlenKeepsTheShareOfLongSequences) {
+  const Problem varlen = problem_with("true", "score", {}, Layout::varlen);
+  const Shape shape{.batch = 4,
+                    .heads_q = 1,
+                    .heads_kv = 1,
+                    .seqlen_q = 131072,
+                    .seqlen_kv = 131072,
+                    .total_q = 262144,
+                    .total_kv = 262144};
+  const Shape cut = race_shape(varlen, shape, {}, {.run_limit_us = 10'000}, 40e6, 2);
+  EXPECT_LT(cut.seqlen_q, 4096);
+  EXPECT_EQ(cut.seqlen_kv, shape.seqlen_kv);
+  EXPECT_GE(cut.total_q, cut.seqlen_q);
+  EXPECT_LE(cut.total_q, 2 * cut.seqlen_q);
+  EXPECT_TRUE(validate(cut, varlen).ok());
 }
 
 TEST(TensorLayout, StridesAreAlignedAsPromisedAndNoMore) {

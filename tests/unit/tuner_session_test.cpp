@@ -25,6 +25,7 @@ class SyntheticRunner : public Runner {
   int cancel_after_adds = -1;
   int cancel_after_samples = -1;
   int sample_count = 0;
+  int runs_per_sample = 5;
   std::size_t prefetched = 0;
   bool prefetched_before_adding = false;
 
@@ -44,6 +45,7 @@ class SyntheticRunner : public Runner {
     added.push_back(stages);
     if (static_cast<int>(added.size()) == cancel_after_adds) cancel = true;
     clock_ms += behaviour.compile_ms;
+    if (behaviour.fault == Fault::none) clock_ms += behaviour.us / 1000;  // the warm run
     outcome.fault = behaviour.fault;
     outcome.reason = behaviour.fault == Fault::none ? "" : "made to fail";
     outcome.estimate_us = behaviour.us;
@@ -69,7 +71,7 @@ class SyntheticRunner : public Runner {
       const double us = behaviour.us * normal(random_);
       ++samples_[live_[id]];
       if (++sample_count == cancel_after_samples) cancel = true;
-      clock_ms += us / 1000 * 5;
+      clock_ms += us / 1000 * runs_per_sample;
       outcome.samples.push_back({id, us});
     }
     return outcome;
@@ -232,6 +234,32 @@ TEST_F(SessionTest, TheDefaultsCompileIsNotCutShort) {
   ASSERT_TRUE(report.ok()) << report.status().message();
   EXPECT_EQ(stages_of(*report), 1);
   EXPECT_EQ(report->reason.find("faster"), std::string::npos);
+}
+
+TEST_F(SessionTest, ARunThatIsLongerThanTheBudgetIsMadeOnceAndRacesNobody) {
+  for (int i = 1; i <= 8; ++i) runner.by_stages[i].us = 30e6;
+  const Expected<TuneReport> report = tune(8, rules_of(TuningPolicy::quick));
+  ASSERT_TRUE(report.ok()) << report.status().message();
+  EXPECT_EQ(runner.added.size(), 1u) << "no control, no other candidate";
+  EXPECT_EQ(runner.sample_count, 0);
+  EXPECT_EQ(stages_of(*report), 1);
+  EXPECT_EQ(report->rounds, 0);
+  EXPECT_FALSE(report->complete);
+  EXPECT_NE(report->reason.find("no room for a race"), std::string::npos) << report->reason;
+}
+
+TEST_F(SessionTest, RunsThatJustFitTheBudgetAreRaced) {
+  for (const double us : {5e3, 50e3, 150e3}) {
+    for (int i = 1; i <= 8; ++i) runner.by_stages[i] = {.us = us, .compile_ms = 10};
+    runner.by_stages[2].us = us / 2;
+    runner.clock_ms = 0;
+    runner.runs_per_sample = 1;
+    const Expected<TuneReport> report = tune(8, rules_of(TuningPolicy::quick));
+    ASSERT_TRUE(report.ok()) << report.status().message();
+    EXPECT_GE(report->rounds, kLeastRounds) << us;
+    EXPECT_EQ(stages_of(*report), 2) << us;
+    EXPECT_LE(runner.clock_ms, 2'200) << us;
+  }
 }
 
 TEST_F(SessionTest, CancelInTheRaceKeepsWhatWasMeasured) {
