@@ -1,16 +1,18 @@
 #include "cli/app.h"
 
 #include <fcntl.h>
-#include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <exception>
-#include <nlohmann/json.hpp>
+#include <iterator>
+#include <new>
 
 #include "cli/arguments.h"
 #include "cli/commands.h"
 #include "cli/interrupt.h"
+#include "cli/json_output.h"
 #include "cli/output.h"
 
 namespace saccade::cli {
@@ -40,9 +42,7 @@ int report(const Status& status, bool json) {
   const int code = exit_code(status.code());
   print_error(status.message());
   if (json) {
-    const nlohmann::json document = {
-        {"error", {{"code", name_of(status.code())}, {"message", status.message()}, {"exit_code", code}}}};
-    print_line(document.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
+    print_json({{"error", {{"code", name_of(status.code())}, {"message", status.message()}, {"exit_code", code}}}});
   }
   return code;
 }
@@ -64,22 +64,24 @@ int after_output(int code, bool json) {
 
 int run_app(int argc, char** argv) {
   open_closed_streams();
+  set_up_signals();
   Options options;
-  if (const auto code = parse_arguments(argc, argv, options)) return *code;
-  set_up_output(options.json);
-  catch_interrupts();
-  for (const Command& command : kCommands) {
-    if (options.command != command.name) continue;
-    // The layers report by Status; what is caught here is the standard library's: no memory, a broken stdout.
-    try {
-      const Expected<int> code = command.run(options);
-      if (!code.ok()) return report(code.status(), options.json);
-      return interrupted() && *code == kExitOk ? kExitInterrupted : after_output(*code, options.json);
-    } catch (const std::exception& error) {
-      return report(Status::internal(error.what()), options.json);
-    }
+  // The layers report by Status; what is caught here is the standard library's: no memory, a broken stdout.
+  try {
+    const Expected<bool> wanted = parse_arguments(argc, argv, options);
+    if (!wanted.ok()) return report(wanted.status(), options.json);
+    if (!*wanted) return after_output(kExitOk, false);
+    set_up_output(options.json);
+    const auto* const command = std::find_if(std::begin(kCommands), std::end(kCommands),
+                                             [&](const Command& known) { return options.command == known.name; });
+    const Expected<int> code = command->run(options);
+    if (!code.ok()) return report(code.status(), options.json);
+    return interrupted() && *code == kExitOk ? kExitInterrupted : after_output(*code, options.json);
+  } catch (const std::bad_alloc&) {
+    return report(Status(StatusCode::out_of_memory, "there is not enough memory for this"), options.json);
+  } catch (const std::exception& error) {
+    return report(Status::internal(error.what()), options.json);
   }
-  return kExitUsage;
 }
 
 }  // namespace saccade::cli

@@ -3,10 +3,14 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <limits>
+#include <span>
 #include <string>
+#include <string_view>
 
 #include "cli/named_rules.h"
-#include "cli/output.h"
+#include "cli/numbers.h"
 #include "generator/family.h"
 
 namespace saccade::cli {
@@ -20,6 +24,37 @@ constexpr const char* kExitCodes =
     "  3    well formed, but no kernel does it here, or the device is missing\n"
     "  4    a result failed verification\n"
     "  130  interrupted; what was finished is kept\n";
+
+constexpr std::int64_t kMaxSize = std::int64_t{1} << 40;  // beyond what any problem may have
+constexpr int kMaxHeadDim = 1 << 16, kMaxThreads = 4096;
+
+/// CLI11 itself would read 010 as 8, and take 0x10, +5 and " 5".
+template <class Number>
+CLI::Validator number(Number least, Number most) {
+  const std::string range = fmt::format("{} to {}", least, most);
+  return CLI::Validator(
+      [=](const std::string& text) {
+        const auto value = number_from<Number>(text);
+        if (value && *value >= least && *value <= most) return std::string();
+        return fmt::format("'{}' is not a{} number from {}", text, std::integral<Number> ? " whole decimal" : "",
+                           range);
+      },
+      range);
+}
+
+/// "100,512,37"
+void add_lengths(CLI::App& app, const std::string& name, std::vector<std::int64_t>& lengths, const std::string& help) {
+  const auto read = [name, &lengths](const std::string& text) {
+    for (std::size_t begin = 0; begin <= text.size();) {
+      const std::size_t end = std::min(text.find(',', begin), text.size());
+      const auto length = number_from<std::int64_t>(std::string_view(text).substr(begin, end - begin));
+      if (!length) throw CLI::ValidationError(name, fmt::format("'{}' is no list such as 100,512,37", text));
+      lengths.push_back(*length);
+      begin = end + 1;
+    }
+  };
+  app.add_option_function<std::string>(name, read, help)->type_name("N,N,...")->group("Sizes");
+}
 
 /// Flags that take a list take one value each time they are given.
 void add_list(CLI::App& app, const std::string& name, std::vector<std::string>& values, const std::string& help,
@@ -40,9 +75,9 @@ void add_problem(CLI::App& app, Options& options, bool with_sizes) {
   std::vector<CLI::Option*> exclusive;
   exclusive.push_back(app.add_option("--dtype", p.dtype, "f32, f16 or bf16 (default f32)"));
   exclusive.push_back(
-      app.add_option("--head-dim", p.head_dim, "of Q and K (default 64)")->check(CLI::Range(1, 1 << 16)));
+      app.add_option("--head-dim", p.head_dim, "of Q and K (default 64)")->check(number(1, kMaxHeadDim)));
   exclusive.push_back(
-      app.add_option("--head-dim-v", p.head_dim_v, "of V and O (default: as Q and K)")->check(CLI::Range(1, 1 << 16)));
+      app.add_option("--head-dim-v", p.head_dim_v, "of V and O (default: as Q and K)")->check(number(1, kMaxHeadDim)));
   exclusive.push_back(app.add_option("--mask", p.mask, "a mask by name, or an expression that is true for kept keys")
                           ->type_name("RULE")
                           ->allow_extra_args(false));
@@ -62,21 +97,22 @@ void add_problem(CLI::App& app, Options& options, bool with_sizes) {
       ->type_name("NAME=FILE")
       ->allow_extra_args(false)
       ->group(group);
-  app.add_option("--scale", p.scale, "s = scale * q.k (default 1/sqrt(head_dim))")->group(group);
+  app.add_option("--scale", p.scale, "s = scale * q.k (default 1/sqrt(head_dim))")
+      ->check(CLI::Validator(
+          [](const std::string& text) {
+            return number_from<double>(text) ? "" : fmt::format("'{}' is no number", text);
+          },
+          ""))
+      ->group(group);
   const std::string sizes = "Sizes";
-  app.add_option("--lengths", p.lengths, "varlen: the sequences' lengths")
-      ->delimiter(',')
-      ->type_name("N,N,...")
-      ->group(sizes);
-  app.add_option("--lengths-kv", p.lengths_kv, "varlen: the lengths of K and V, where they differ")
-      ->delimiter(',')
-      ->type_name("N,N,...")
-      ->group(sizes);
+  add_lengths(app, "--lengths", p.lengths, "varlen: the sequences' lengths");
+  add_lengths(app, "--lengths-kv", p.lengths_kv, "varlen: the lengths of K and V, where they differ");
   if (!with_sizes) return;
-  const auto size = CLI::Range(std::int64_t{0}, std::int64_t{1} << 40);
+  const auto size = number(std::int64_t{0}, kMaxSize);
+  const auto at_least_one = number(std::int64_t{1}, kMaxSize);
   app.add_option("--batch", p.batch, "sequences (default 1)")->check(size)->group(sizes);
   app.add_option("--heads", p.heads, "query heads (default 8)")->check(size)->group(sizes);
-  app.add_option("--heads-kv", p.heads_kv, "key and value heads (default: as many)")->check(size)->group(sizes);
+  app.add_option("--heads-kv", p.heads_kv, "key and value heads (default: as many)")->check(at_least_one)->group(sizes);
   app.add_option("--seqlen", p.seqlen, "queries and keys (default 1024)")->check(size)->group(sizes);
   app.add_option("--seqlen-q", p.seqlen_q, "queries")->check(size)->group(sizes);
   app.add_option("--seqlen-kv", p.seqlen_kv, "keys")->check(size)->group(sizes);
@@ -101,7 +137,7 @@ void add_engine(CLI::App& app, Options& options, bool with_tuning) {
   app.add_option("--arch", e.arch,
                  "restrict the CPU to avx2 or avx512; emit and compile: also sm_80 ... sm_120a, without a GPU")
       ->group(group);
-  app.add_option("--threads", e.threads, "CPU threads (default: all)")->check(CLI::Range(0, 4096))->group(group);
+  app.add_option("--threads", e.threads, "CPU threads (default: all)")->check(number(0, kMaxThreads))->group(group);
   app.add_option("--schedule", e.schedule, "use this schedule: JSON or a JSON file")->type_name("JSON")->group(group);
   if (with_tuning)
     app.add_option("--tuning", e.tuning, "off (cost model), quick (2 s), normal (15 s) or exhaustive")->group(group);
@@ -121,11 +157,12 @@ void add_demo(CLI::App& app, Options& options) {
   add_common(*command, options);
   DemoOptions& d = options.demo;
   command->add_option("--tuning", options.engine.tuning, "off, quick (default), normal or exhaustive");
-  command->add_option("--threads", options.engine.threads, "CPU threads (default: all)")->check(CLI::Range(0, 4096));
+  command->add_option("--threads", options.engine.threads, "CPU threads (default: all)")->check(number(0, kMaxThreads));
   command->add_option("--data", d.data, "minilm_qkv.safetensors (default: where the build or the package has it)")
       ->type_name("FILE");
   add_list(*command, "--only", d.only, "run the problems whose name contains this", "TEXT");
-  command->add_option("--seed", options.seed, "of the random inputs (default 1)");
+  command->add_option("--seed", options.seed, "of the random inputs (default 1)")
+      ->check(number(std::uint64_t{0}, std::numeric_limits<std::uint64_t>::max()));
   add_cache(*command, options);
   command->footer("Examples:\n  saccade demo\n  saccade demo --only llama --tuning off --cache-dir /tmp/cache");
 }
@@ -211,8 +248,9 @@ void add_bench(CLI::App& app, Options& options) {
       app.add_subcommand("bench", "Time the chosen schedule, and the cost model's, on random inputs");
   add_common(*command, options);
   command->add_option("--seconds", options.bench.seconds, "time to measure each (default 1)")
-      ->check(CLI::Range(0.0, 600.0));
-  command->add_option("--seed", options.seed, "of the random inputs (default 1)");
+      ->check(number(0.0, 600.0));
+  command->add_option("--seed", options.seed, "of the random inputs (default 1)")
+      ->check(number(std::uint64_t{0}, std::numeric_limits<std::uint64_t>::max()));
   add_problem(*command, options, true);
   add_engine(*command, options, true);
   command->footer(
@@ -256,9 +294,32 @@ void add_cache_commands(CLI::App& app, Options& options) {
   command->footer("Examples:\n  saccade cache stat\n  saccade cache trim --max-size 200M");
 }
 
+/// Every flag alike: an empty value is a mistake (of a script's unset variable, mostly), and so is a value of a switch.
+void refuse_empty_values(CLI::App& app) {
+  const CLI::Validator filled([](const std::string& text) { return text.empty() ? "its value is empty" : ""; }, "");
+  for (CLI::Option* const option : app.get_options()) {
+    if (option->get_items_expected_max() == 0) {
+      option->disable_flag_override();
+    } else {
+      option->check(filled);
+    }
+  }
+  for (CLI::App* const command : app.get_subcommands([](const CLI::App*) { return true; }))
+    refuse_empty_values(*command);
+}
+
+void parse(CLI::App& app, int argc, char** argv) {
+  for (const std::string argument : std::span(argv, static_cast<std::size_t>(argc)).subspan(argc > 0 ? 1 : 0)) {
+    // CLI11 would take the next argument as the value.
+    if (argument.starts_with('-') && argument.find('=') == argument.size() - 1)
+      throw CLI::ValidationError(argument, "its value is empty");
+  }
+  app.parse(argc, argv);
+}
+
 }  // namespace
 
-std::optional<int> parse_arguments(int argc, char** argv, Options& options) {
+Expected<bool> parse_arguments(int argc, char** argv, Options& options) {
   CLI::App app("Fused attention kernels, generated, tuned and cached at run time", "saccade");
   app.set_version_flag("--version", fmt::format("saccade {}", kGeneratorVersion));
   app.require_subcommand(1);
@@ -276,17 +337,21 @@ std::optional<int> parse_arguments(int argc, char** argv, Options& options) {
   add_bench(app, options);
   add_explain(app, options);
   add_cache_commands(app, options);
+  refuse_empty_values(app);
   try {
-    app.parse(argc, argv);
+    parse(app, argc, argv);
   } catch (const CLI::Success& success) {
     app.exit(success);
-    return kExitOk;
+    return false;
   } catch (const CLI::ParseError& error) {
-    app.exit(error);
-    return kExitUsage;
+    // What was parsed until then may lack it.
+    options.json = std::any_of(argv, argv + argc, [](std::string_view argument) { return argument == "--json"; });
+    const auto commands = app.get_subcommands();
+    return Status::invalid_argument(fmt::format("{}\nsaccade {}--help says more", error.what(),
+                                                commands.empty() ? "" : commands.front()->get_name() + " "));
   }
   options.command = app.get_subcommands().front()->get_name();
-  return std::nullopt;
+  return true;
 }
 
 }  // namespace saccade::cli

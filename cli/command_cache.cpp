@@ -2,30 +2,30 @@
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 
-#include <charconv>
+#include <algorithm>
 #include <ctime>
 #include <limits>
 
 #include "cli/commands.h"
 #include "cli/json_output.h"
+#include "cli/numbers.h"
 #include "cli/output.h"
 
 namespace saccade::cli {
 namespace {
 
 Expected<std::int64_t> size_from_text(const std::string& text) {
-  std::int64_t value = 0;
-  const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), value);
-  std::string_view unit(end, static_cast<std::size_t>(text.data() + text.size() - end));
-  if (unit.ends_with("iB")) unit.remove_suffix(2);
+  const std::size_t digits = std::min(text.find_first_not_of("0123456789"), text.size());
+  const auto value = number_from<std::int64_t>(std::string_view(text).substr(0, digits));
+  const std::string_view unit = std::string_view(text).substr(digits);
   int shift = -1;
   if (unit.empty()) shift = 0;
-  if (unit == "K" || unit == "k") shift = 10;
-  if (unit == "M") shift = 20;
-  if (unit == "G") shift = 30;
-  if (failure != std::errc() || value < 0 || shift < 0 || value > (std::numeric_limits<std::int64_t>::max() >> shift))
+  if (unit == "K" || unit == "k" || unit == "KiB") shift = 10;
+  if (unit == "M" || unit == "MiB") shift = 20;
+  if (unit == "G" || unit == "GiB") shift = 30;
+  if (!value || shift < 0 || *value > (std::numeric_limits<std::int64_t>::max() >> shift))
     return Status::invalid_argument(fmt::format("--max-size {}: write bytes, or a number with K, M or G", text));
-  return value << shift;
+  return *value << shift;
 }
 
 int print_statistics(cache::Store& store, bool json) {

@@ -17,12 +17,14 @@ extern "C" void on_interrupt(int) {
 
 }  // namespace
 
-void catch_interrupts() {
+void set_up_signals() {
   struct sigaction action{};
   action.sa_handler = on_interrupt;
   action.sa_flags = SA_RESTART;
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
+  action.sa_handler = SIG_IGN;
+  sigaction(SIGXFSZ, &action, nullptr);
 }
 
 const std::atomic<bool>& interrupted() { return flag; }

@@ -4,7 +4,7 @@
 
 namespace saccade::cli {
 
-void print_json(const Json& document) { print_line(document.dump(2, ' ', false, Json::error_handler_t::replace)); }
+void print_json(const Json& document) { print_line(document.dump(2, ' ', true, Json::error_handler_t::replace)); }
 
 Json parsed(const std::string& json) { return Json::parse(json, nullptr, false); }
 

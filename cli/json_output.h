@@ -12,7 +12,7 @@ namespace saccade::cli {
 
 using Json = nlohmann::ordered_json;
 
-/// Pretty, on stdout. Invalid UTF-8 (from file names) is replaced; NaN and infinity become null.
+/// Pretty ASCII, on stdout. Invalid UTF-8 (from file names) is replaced; NaN and infinity become null.
 void print_json(const Json& document);
 /// Of text that the library made.
 Json parsed(const std::string& json);

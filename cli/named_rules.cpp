@@ -115,8 +115,9 @@ Expected<std::string> mask_text(std::string_view specification, bool equal_lengt
         "last query sees every key)");
   }
   if (const auto call = find_call(kMasks, specification)) {
-    if (call->rule->name == "chunked" && call->arguments == Arguments{"0"})
-      return Status::invalid_argument("chunked:0 has no chunks; the chunk must be at least 1");
+    if (call->rule->name == "chunked" && call->arguments.size() == 1 && !call->arguments[0].empty() &&
+        call->arguments[0].find_first_not_of('0') == std::string::npos)
+      return Status::invalid_argument(fmt::format("{} has no chunks; the chunk must be at least 1", specification));
     return text_of(*call);
   }
   return std::string(specification);

@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <limits>
 #include <string_view>
@@ -10,6 +9,7 @@
 
 #include "cli/byte_source.h"
 #include "cli/named_rules.h"
+#include "cli/numbers.h"
 #include "cli/workload.h"
 
 namespace saccade::cli {
@@ -24,7 +24,7 @@ struct Assignment {
   std::optional<std::string> value;
 };
 
-Assignment split_assignment(const std::string& text) {
+Expected<Assignment> split_assignment(std::string_view flag, const std::string& text) {
   Assignment result;
   const std::size_t equals = text.find('=');
   std::string_view left = std::string_view(text).substr(0, equals);
@@ -36,15 +36,24 @@ Assignment split_assignment(const std::string& text) {
   result.types.emplace_back(left);
   result.name = result.types.front();
   result.types.erase(result.types.begin());
+  const bool blank = result.name.empty() || (result.value && result.value->empty()) ||
+                     std::any_of(result.types.begin(), result.types.end(), [](const auto& t) { return t.empty(); });
+  if (blank) return Status::invalid_argument(fmt::format("{} {}: a part of it is empty", flag, text));
   return result;
 }
 
-template <class Number>
-std::optional<Number> number_from(std::string_view text) {
-  Number value{};
-  const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (failure != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
+/// Where a table's values are: FILE or FILE.safetensors:TENSOR.
+struct TableFile {
+  std::string path, tensor;
+};
+TableFile table_file(const Assignment& assignment) {
+  TableFile file{*assignment.value, assignment.name};
+  const std::size_t colon = file.path.rfind(".safetensors:");
+  if (colon != std::string::npos) {
+    file.tensor = file.path.substr(colon + 13);
+    file.path.resize(colon + 12);
+  }
+  return file;
 }
 
 std::optional<expr::Type> scalar_type(std::string_view name) {
@@ -63,7 +72,8 @@ expr::Type type_of_literal(std::string_view text) {
 Expected<double> scalar_value(const expr::ScalarDeclaration& declaration, const std::string& text) {
   if (declaration.type == expr::Type::f32) {
     const auto value = number_from<double>(text);
-    if (!value) return Status::invalid_argument(fmt::format("--scalar {}: '{}' is no number", declaration.name, text));
+    const bool fits = value && !(std::isfinite(*value) && std::abs(*value) > std::numeric_limits<float>::max());
+    if (!fits) return Status::invalid_argument(fmt::format("--scalar {}: '{}' is no number", declaration.name, text));
     return *value;
   }
   const auto value = number_from<std::int64_t>(text);
@@ -90,7 +100,7 @@ class Declarer {
   Declarer(Workload& workload, bool fixed) : workload_(workload), fixed_(fixed) {}
 
   Status scalar(const std::string& text) {
-    const Assignment assignment = split_assignment(text);
+    SACCADE_ASSIGN(const Assignment assignment, split_assignment("--scalar", text));
     auto& declared = workload_.problem.declarations.scalars;
     int index = index_of(declared, assignment.name);
     if (index < 0) {
@@ -109,7 +119,7 @@ class Declarer {
   }
 
   Status table(const std::string& text) {
-    const Assignment assignment = split_assignment(text);
+    SACCADE_ASSIGN(const Assignment assignment, split_assignment("--table", text));
     WorkloadTable table;
     if (assignment.value) SACCADE_TRY(read(assignment, table));
     SACCADE_ASSIGN(const expr::TableDeclaration declaration, declare(assignment, table));
@@ -150,14 +160,8 @@ class Declarer {
   }
 
   static Status read(const Assignment& assignment, WorkloadTable& table) {
-    std::string path = *assignment.value, tensor = assignment.name;
-    // FILE.safetensors:TENSOR
-    const std::size_t colon = path.rfind(".safetensors:");
-    if (colon != std::string::npos) {
-      tensor = path.substr(colon + 13);
-      path.resize(colon + 12);
-    }
-    SACCADE_ASSIGN(HostTensor data, read_tensor(path, tensor));
+    const TableFile file = table_file(assignment);
+    SACCADE_ASSIGN(HostTensor data, read_tensor(file.path, file.tensor));
     SACCADE_ASSIGN(table.data, row_major(std::move(data)));
     if (table.data.shape.empty() || table.data.shape.size() > kMaxTableRank)
       return Status::invalid_argument(fmt::format("--table {}: shape {}; a table has 1 to {} dimensions",
@@ -227,10 +231,15 @@ bool names(const std::vector<std::string>& specifications, std::string_view rule
 }
 
 /// `--score alibi` brings its own table.
-Status add_alibi_table(Workload& workload, int heads) {
+Status add_alibi_table(Workload& workload, std::int64_t heads) {
+  constexpr std::int64_t kMaxHeads = 1 << 16;  // far beyond any model; each has a slope in memory
   const std::string name(kAlibiTable);
   if (index_of(workload.problem.declarations.tables, name) >= 0) return {};
-  const std::vector<float> slopes = alibi_slopes(heads);
+  if (heads > kMaxHeads)
+    return Status::invalid_argument(
+        fmt::format("--score alibi has slopes for at most {} heads, not {}; give your own as --table {}=FILE",
+                    kMaxHeads, heads, name));
+  const std::vector<float> slopes = alibi_slopes(static_cast<int>(heads));
   WorkloadTable table;
   SACCADE_ASSIGN(table.data, make_tensor(DataType::f32, {heads}));
   std::copy(slopes.begin(), slopes.end(), reinterpret_cast<float*>(table.data.data.data()));
@@ -293,7 +302,7 @@ Status programs_from_flags(Workload& workload, const ProblemOptions& options) {
   SACCADE_ASSIGN(const std::string mask, combined_mask(options.mask, equal_lengths));
   SACCADE_ASSIGN(const std::string score, combined_score(options.score, equal_lengths));
   if (names(options.score, "alibi") || names(options.score, "alibi-br"))
-    SACCADE_TRY(add_alibi_table(workload, static_cast<int>(workload.shape.heads_q)));
+    SACCADE_TRY(add_alibi_table(workload, workload.shape.heads_q));
   SACCADE_TRY(expr::validate(problem.declarations));
   if (!mask.empty()) {
     SACCADE_ASSIGN(problem.mask, expr::Program::parse(expr::Kind::mask, mask, problem.declarations));
@@ -306,6 +315,15 @@ Status programs_from_flags(Workload& workload, const ProblemOptions& options) {
 }
 
 }  // namespace
+
+std::vector<std::string> files_of(const ProblemOptions& options) {
+  std::vector<std::string> files = {options.problem};
+  for (const std::string& table : options.tables) {
+    const auto assignment = split_assignment("--table", table);
+    if (assignment.ok() && assignment->value) files.push_back(table_file(*assignment).path);
+  }
+  return files;
+}
 
 Expected<Workload> workload_from_options(const ProblemOptions& options) {
   Workload workload;

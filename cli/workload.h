@@ -42,6 +42,8 @@ struct Workload {
   double flops = 0;
 };
 
+/// The files that the flags name; inline JSON among them names none.
+std::vector<std::string> files_of(const ProblemOptions& options);
 /// What the flags say, without tensors: problem, shape, scalars and tables.
 Expected<Workload> workload_from_options(const ProblemOptions& options);
 
