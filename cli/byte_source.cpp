@@ -35,8 +35,8 @@ class FileSource final : public ByteSource {
       const std::size_t step = std::min<std::size_t>(destination.size(), std::size_t{1} << 30);
       const ssize_t got = ::pread(descriptor_, destination.data(), step, static_cast<off_t>(offset));
       if (got < 0 && errno == EINTR) continue;
-      if (got < 0) return Status::io_error(fmt::format("{}: {}", path_, system_error(errno)));
-      if (got == 0) return Status::io_error(fmt::format("{}: the file became shorter while it was read", path_));
+      if (got < 0) return Status::io_error(system_error(errno));
+      if (got == 0) return Status::io_error("the file became shorter while it was read");
       destination = destination.subspan(static_cast<std::size_t>(got));
       offset += static_cast<std::uint64_t>(got);
     }
@@ -80,9 +80,13 @@ Status write_all(int descriptor, std::span<const std::byte> bytes) {
 
 Status ByteSource::read(std::uint64_t offset, std::span<std::byte> destination) const {
   if (offset > size() || destination.size() > size() - offset)
-    return Status::invalid_argument(fmt::format("{}: truncated: {} bytes at {} are wanted, the file has {}", name(),
-                                                destination.size(), offset, size()));
+    return Status::invalid_argument(
+        fmt::format("truncated: {} bytes at {} are wanted, the file has {}", destination.size(), offset, size()));
   return read_within(offset, destination);
+}
+
+Status ByteSource::about(const Status& status) const {
+  return status.ok() ? status : Status(status.code(), fmt::format("{}: {}", name(), status.message()));
 }
 
 Expected<std::unique_ptr<ByteSource>> open_file(const std::string& path) {
@@ -107,49 +111,90 @@ std::unique_ptr<ByteSource> open_memory(std::string name, std::span<const std::b
 
 namespace {
 
+namespace fs = std::filesystem;
+
+Status cannot_write(const std::string& path, std::string_view why) {
+  return Status::io_error(fmt::format("{}: cannot be written: {}", path, why));
+}
+
 /// A pipe, a terminal or a device is written as it is: replacing it by a file would destroy it.
+bool is_special(const std::string& path) {
+  std::error_code error;
+  const fs::file_status status = fs::status(path, error);
+  return fs::exists(status) && !fs::is_regular_file(status) && !fs::is_directory(status);
+}
+
 Status write_special_file(const std::string& path, std::span<const std::span<const std::byte>> pieces) {
   const int descriptor = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
-  if (descriptor < 0) return Status::io_error(fmt::format("{}: cannot be written: {}", path, system_error(errno)));
+  if (descriptor < 0) return cannot_write(path, system_error(errno));
   Status status;
   for (const auto& piece : pieces)
     if (status.ok()) status = write_all(descriptor, piece);
   if (::close(descriptor) != 0 && status.ok()) status = Status::io_error(system_error(errno));
-  return status.ok() ? status : Status::io_error(fmt::format("{}: cannot be written: {}", path, status.message()));
+  return status.ok() ? status : cannot_write(path, status.message());
 }
+
+/// A file beside `path` that takes its place once it is complete, and is removed otherwise.
+class Replacement {
+ public:
+  static Expected<Replacement> of(const std::string& path) {
+    std::error_code error;
+    if (fs::is_directory(path, error)) return cannot_write(path, "is a folder");
+    Replacement result;
+    result.path_ = path;
+    // What a symbolic link points at is replaced, not the link.
+    if (fs::is_symlink(fs::symlink_status(path, error))) {
+      result.path_ = fs::canonical(path, error).string();
+      if (error) return cannot_write(path, "is a link to nothing");
+    }
+    std::string temporary = result.path_ + ".XXXXXX";
+    result.descriptor_ = ::mkostemp(temporary.data(), O_CLOEXEC);
+    if (result.descriptor_ < 0) return cannot_write(path, system_error(errno));
+    result.temporary_ = std::move(temporary);
+    return result;
+  }
+  ~Replacement() {
+    if (descriptor_ >= 0) ::close(descriptor_);
+    if (!temporary_.empty()) ::unlink(temporary_.c_str());
+  }
+  Replacement(Replacement&& other) noexcept
+      : path_(std::move(other.path_)),
+        temporary_(std::exchange(other.temporary_, {})),
+        descriptor_(std::exchange(other.descriptor_, -1)) {}
+  Replacement(const Replacement&) = delete;
+  Replacement& operator=(const Replacement&) = delete;
+  Replacement& operator=(Replacement&&) = delete;
+
+  Status write(std::span<const std::span<const std::byte>> pieces) {
+    for (const auto& piece : pieces) SACCADE_TRY(write_all(descriptor_, piece));
+    // mkostemp makes the file private; an output is as readable as any new file.
+    const mode_t mask = ::umask(0);
+    ::umask(mask);
+    if (::fchmod(descriptor_, 0666 & ~mask) != 0) return Status::io_error(system_error(errno));
+    if (::close(std::exchange(descriptor_, -1)) != 0) return Status::io_error(system_error(errno));
+    if (std::rename(temporary_.c_str(), path_.c_str()) != 0) return Status::io_error(system_error(errno));
+    temporary_.clear();
+    return {};
+  }
+
+ private:
+  Replacement() = default;
+
+  std::string path_, temporary_;
+  int descriptor_ = -1;
+};
 
 }  // namespace
 
-Status write_file(const std::string& given_path, std::span<const std::span<const std::byte>> pieces) {
-  namespace fs = std::filesystem;
-  std::error_code error;
-  const fs::file_status existing = fs::status(given_path, error);
-  if (fs::is_directory(existing))
-    return Status::io_error(fmt::format("{}: cannot be written: is a folder", given_path));
-  if (fs::exists(existing) && !fs::is_regular_file(existing)) return write_special_file(given_path, pieces);
-  // What a symbolic link points at is replaced, not the link.
-  const bool link = fs::exists(existing) && fs::is_symlink(fs::symlink_status(given_path, error));
-  const std::string path = link ? fs::canonical(given_path, error).string() : given_path;
-  std::string temporary = path + ".XXXXXX";
-  const int descriptor = ::mkostemp(temporary.data(), O_CLOEXEC);
-  if (descriptor < 0) return Status::io_error(fmt::format("{}: cannot be written: {}", path, system_error(errno)));
-  Status status;
-  for (const auto& piece : pieces)
-    if (status.ok()) status = write_all(descriptor, piece);
-  // mkostemp makes the file private; an output is as readable as any new file.
-  const mode_t mask = ::umask(0);
-  ::umask(mask);
-  if (status.ok() && ::fchmod(descriptor, 0666 & ~mask) != 0) status = Status::io_error(system_error(errno));
-  if (::close(descriptor) != 0 && status.ok()) status = Status::io_error(system_error(errno));
-  if (status.ok() && std::rename(temporary.c_str(), path.c_str()) != 0) status = Status::io_error(system_error(errno));
-  if (status.ok()) return {};
-  ::unlink(temporary.c_str());
-  return Status::io_error(fmt::format("{}: cannot be written: {}", path, status.message()));
+Status write_file(const std::string& path, std::span<const std::span<const std::byte>> pieces) {
+  if (is_special(path)) return write_special_file(path, pieces);
+  SACCADE_ASSIGN(Replacement file, Replacement::of(path));
+  const Status status = file.write(pieces);
+  return status.ok() ? status : cannot_write(path, status.message());
 }
 
-Status check_output_path(const std::string& flag, const std::string& output, std::span<const std::string> others) {
+Status check_output(const std::string& flag, const std::string& output, std::span<const std::string> others) {
   if (output.empty()) return {};
-  namespace fs = std::filesystem;
   for (const std::string& other : others) {
     std::error_code error;
     if (other.empty()) continue;
@@ -159,7 +204,8 @@ Status check_output_path(const std::string& flag, const std::string& output, std
     return Status::invalid_argument(
         fmt::format("{} {}: that file is read or written by this command too; give another name", flag, output));
   }
-  return {};
+  if (!is_special(output)) return Replacement::of(output).status();
+  return ::access(output.c_str(), W_OK) == 0 ? Status() : cannot_write(output, system_error(errno));
 }
 
 Expected<std::string> read_text_file(const std::string& path, std::uint64_t max_bytes) {
@@ -168,7 +214,7 @@ Expected<std::string> read_text_file(const std::string& path, std::uint64_t max_
     return Status::invalid_argument(
         fmt::format("{}: {} bytes, at most {} are allowed here", path, source->size(), max_bytes));
   std::string text(source->size(), '\0');
-  SACCADE_TRY(source->read(0, std::as_writable_bytes(std::span(text))));
+  SACCADE_TRY(source->about(source->read(0, std::as_writable_bytes(std::span(text)))));
   return text;
 }
 

@@ -18,8 +18,10 @@ class ByteSource {
   /// What error messages call it: a path.
   virtual const std::string& name() const = 0;
   virtual std::uint64_t size() const = 0;
-  /// Fills `destination` from `offset`; an error when the range does not lie within the source.
+  /// Fills `destination` from `offset`; an error, which does not name the source, when the range does not lie within it.
   Status read(std::uint64_t offset, std::span<std::byte> destination) const;
+  /// An error with the source's name before it; the readers' public functions do so, once.
+  Status about(const Status& status) const;
 
  protected:
   virtual Status read_within(std::uint64_t offset, std::span<std::byte> destination) const = 0;
@@ -30,8 +32,9 @@ Expected<std::unique_ptr<ByteSource>> open_file(const std::string& path);
 /// Borrows `bytes`.
 std::unique_ptr<ByteSource> open_memory(std::string name, std::span<const std::byte> bytes);
 
-/// Refuses an output (of `flag`; empty: none) that is one of `others`, which the same command reads or writes.
-Status check_output_path(const std::string& flag, const std::string& output, std::span<const std::string> others);
+/// Before the work: refuses an output (of `flag`; empty: none) that could not be written after it, or that is one of
+/// `others`, which the same command reads or writes. Leaves nothing behind and touches no file that is there.
+Status check_output(const std::string& flag, const std::string& output, std::span<const std::string> others);
 
 /// Writes the pieces in order to a temporary file beside `path` and renames it, so that no reader sees half a file. A link
 /// stays a link; what is no regular file (a pipe, a device) is written as it is.

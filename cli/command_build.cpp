@@ -62,7 +62,7 @@ Json row_json(const BuildRow& row) {
   return json;
 }
 
-std::string rows_text(const std::vector<BuildRow>& rows) {
+Text rows_text(const std::vector<BuildRow>& rows) {
   TextTable table({"target", "schedule", ">registers", ">spills", ">shared", ">code", ">time", "from"});
   for (const BuildRow& row : rows) {
     if (!row.status.ok()) {
@@ -79,6 +79,12 @@ std::string rows_text(const std::vector<BuildRow>& rows) {
                row.built.binary_source});
   }
   return table.text();
+}
+
+std::vector<std::string> files_read(const Options& options) {
+  std::vector<std::string> files = files_of(options.problem);
+  files.push_back(options.engine.schedule);
+  return files;
 }
 
 Expected<std::vector<Target>> targets(const Options& options) {
@@ -98,7 +104,7 @@ Expected<std::vector<Target>> targets(const Options& options) {
 }  // namespace
 
 Expected<int> emit_command(const Options& options) {
-  SACCADE_TRY(check_output_path("--output", options.build.output, std::array{options.problem.problem}));
+  SACCADE_TRY(check_output("--output", options.build.output, files_read(options)));
   SACCADE_ASSIGN(const Workload workload, workload_from_options(options.problem));
   SACCADE_ASSIGN(const Target target, build_target(options.engine));
   SACCADE_ASSIGN(const Schedule schedule, choose_offline(options.engine, workload, target));
@@ -122,7 +128,9 @@ Expected<int> emit_command(const Options& options) {
 }
 
 Expected<int> compile_command(const Options& options) {
-  SACCADE_TRY(check_output_path("--output", options.build.binary_output, std::array{options.problem.problem}));
+  if (options.build.all_archs && !options.build.binary_output.empty())
+    return Status::invalid_argument("--output takes one binary: leave --all-archs out");
+  SACCADE_TRY(check_output("--output", options.build.binary_output, files_read(options)));
   SACCADE_ASSIGN(const Workload workload, workload_from_options(options.problem));
   SACCADE_ASSIGN(const std::vector<Target> wanted, targets(options));
   SACCADE_ASSIGN(const auto engine, open_engine(options.engine));
@@ -139,7 +147,6 @@ Expected<int> compile_command(const Options& options) {
   if (rows.empty()) return Status(StatusCode::cancelled, "interrupted");
   if (rows.size() == 1 && !rows.front().status.ok()) return rows.front().status;
   if (!options.build.binary_output.empty()) {
-    if (rows.size() != 1) return Status::invalid_argument("--output takes one binary: leave --all-archs out");
     const std::array<std::span<const std::byte>, 1> pieces = {bytes_of(rows.front().built.binary.code)};
     SACCADE_TRY(write_file(options.build.binary_output, pieces));
   }

@@ -39,15 +39,15 @@ struct Demo {
 
 std::string speed_text(double other_us, double us) { return fmt::format("{:.2f}x", other_us / us); }
 
-std::string measurement_text(const DemoProblem& problem, const DemoWorkload& demo, const DemoMeasurement& m) {
-  std::string text = fmt::format("{}  {}\n", coloured(Colour::bold, problem.name), problem.what);
+Text measurement_text(const DemoProblem& problem, const DemoWorkload& demo, const DemoMeasurement& m) {
+  Text text = coloured(Colour::bold, problem.name) + fmt::format("  {}\n", problem.what);
   text += fmt::format("  {}\n", describe(demo.workload));
   text += fmt::format("  {} ({})\n  from: {}; binary: {}\n", m.report.schedule.family, schedule_text(m.report.schedule),
                       m.schedule_source, m.binary_source);
   text += fmt::format("  {}, {:.1f} GFLOP/s; {} the untuned default", human_time_us(m.best_us), m.gflop_per_s,
                       speed_text(m.default_us, m.best_us));
   if (m.unfused_us) text += fmt::format(", {} unfused", speed_text(*m.unfused_us, m.best_us));
-  text += fmt::format("\n  {}", verification_text(m.verification, demo.workload.problem.lse));
+  text += "\n  " + verification_text(m.verification, demo.workload.problem.lse);
   if (m.model_error)
     text += fmt::format("\n  against the model's own output: {:.2e}, bound {:.2e}", *m.model_error,
                         demo.expected_tolerance);
@@ -114,8 +114,7 @@ Status run_on(Demo& demo, const std::shared_ptr<const Device>& device) {
     demo.rows.push_back(
         {{"name", problem.name}, {"target", target.arch}, {"pass", false}, {"error", status.message()}});
     if (demo.text())
-      print_line(
-          fmt::format("{}  {}\n", coloured(Colour::bold, problem.name), coloured(Colour::red, status.message())));
+      print_line(coloured(Colour::bold, problem.name) + "  " + coloured(Colour::red, status.message()) + "\n");
   }
   return {};
 }

@@ -178,11 +178,8 @@ Expected<int> doctor_command(const Options& options) {
   }
   TextTable table({"", "", "what"});
   for (const Finding& finding : findings) {
-    std::string what = finding.what;
-    for (std::size_t line = what.find('\n'); line != std::string::npos; line = what.find('\n', line + 1))
-      what[line] = ' ';
-    table.add(
-        {finding.found ? coloured(Colour::green, "ok") : coloured(Colour::yellow, "missing"), finding.name, what});
+    table.add({finding.found ? coloured(Colour::green, "ok") : coloured(Colour::yellow, "missing"), finding.name,
+               finding.what});
     if (!finding.found) table.add({"", "", coloured(Colour::dim, "fix: " + finding.fix)});
   }
   print_line(table.text());

@@ -41,11 +41,10 @@ struct Explanation {
   BinaryState binary = BinaryState::unknown;
 };
 
-BinaryState binary_state(Engine& engine, const Problem& problem, const Target& target, const Family& family,
-                         const Schedule& schedule) {
+BinaryState binary_state(Engine& engine, const Problem& problem, const Target& target, const Schedule& schedule) {
   const auto compiler = compiler_for(target.kind);
   if (!compiler.ok()) return BinaryState::unknown;
-  const std::string key = binary_key(family.emit(problem, target, schedule), target, **compiler);
+  const std::string key = binary_key(find_family(schedule.family)->emit(problem, target, schedule), target, **compiler);
   return engine.store().find_binary(key) ? BinaryState::cached : BinaryState::absent;
 }
 
@@ -72,12 +71,13 @@ void decide(Explanation& e, Engine& engine, const Workload& workload, const Prep
     e.choice = schedule;
     e.choice_source = "cost model";
   }
-  if (e.choice) e.binary = binary_state(engine, workload.problem, e.target, *e.family, *e.choice);
+  if (e.choice) e.binary = binary_state(engine, workload.problem, e.target, *e.choice);
 }
 
 Expected<Explanation> explain(const Options& options, const Workload& workload) {
   Explanation e;
   SACCADE_ASSIGN(e.target, build_target(options.engine));
+  SACCADE_ASSIGN(const PrepareOptions prepare, prepare_options(options.engine, workload, TuningPolicy::off));
   e.families = ask_families(workload.problem, e.target);
   const auto family = choose_family(workload.problem, e.target);
   if (!family.ok()) return e;
@@ -87,7 +87,7 @@ Expected<Explanation> explain(const Options& options, const Workload& workload) 
   e.ranked = rank_candidates(*e.family, workload.problem, e.target,
                              bindings.tables.empty() ? e.planned : workload.shape, bindings);
   SACCADE_ASSIGN(const auto engine, open_engine(options.engine));
-  SACCADE_ASSIGN(const PrepareOptions prepare, prepare_options(options.engine, workload, TuningPolicy::off));
+  if (prepare.schedule) SACCADE_TRY(check_schedule(*prepare.schedule, workload, e.target));
   e.tuned =
       engine->store().find_tuned(tuned_key(*e.family, workload.problem, workload.shape, e.target), &e.tuned_layer);
   for (std::size_t i = 0; i < std::min(kShownCandidates, e.ranked.size()); ++i) {
@@ -128,11 +128,11 @@ Json explanation_json(const Explanation& e, const Workload& workload) {
   return document;
 }
 
-std::string candidates_text(const Explanation& e) {
+Text candidates_text(const Explanation& e) {
   TextTable table({">#", ">predicted", ">matrix", ">exp", ">shared", ">memory", ">prologue", ">waves", "schedule"});
   for (std::size_t i = 0; i < e.rejected.size(); ++i) {
     const Cost& cost = e.ranked[i].cost;
-    std::string schedule = schedule_text(e.ranked[i].schedule);
+    Text schedule = schedule_text(e.ranked[i].schedule);
     if (e.rejected[i]) schedule += coloured(Colour::red, fmt::format("  rejected: {}", *e.rejected[i]));
     table.add({fmt::format("{}", i + 1), human_time_us(cost.total_us), human_time_us(cost.matrix_us),
                human_time_us(cost.exp_us), human_time_us(cost.shared_us), human_time_us(cost.memory_us),
@@ -146,8 +146,8 @@ void print_text(const Explanation& e, const Workload& workload) {
   print_line(fmt::format("target     {} {}", e.target.arch, e.target.name));
   print_line("families");
   for (const FamilyAnswer& answer : e.families)
-    print_line(fmt::format("  {:<16} {}", answer.family->name,
-                           answer.status.ok() ? coloured(Colour::green, "supports it") : answer.status.message()));
+    print_line(fmt::format("  {:<16} ", answer.family->name) +
+               (answer.status.ok() ? coloured(Colour::green, "supports it") : Text(answer.status.message())));
   if (!e.family) return;
   print_line(fmt::format("schedules  {} legal candidates of {}, by predicted time{}", e.ranked.size(), e.family->name,
                          e.ranked.size() > e.rejected.size() ? fmt::format(" (the first {})", e.rejected.size()) : ""));

@@ -1,7 +1,6 @@
 // saccade run: attention of tensors in files.
 #include <fmt/format.h>
 
-#include <array>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -82,15 +81,20 @@ Status write_outputs(const RunOptions& options, const Problem& problem, const Ex
   return {};
 }
 
-/// Before anything is computed: outputs that could not be written in the end.
-Status check_outputs(const RunOptions& options, const Problem& problem, const std::string& problem_file) {
-  const std::vector<std::string> read = {options.input, options.q_file, options.k_file, options.v_file, problem_file};
-  SACCADE_TRY(check_output_path("--output", options.output, read));
-  SACCADE_TRY(check_output_path("--lse-output", options.lse_output, read));
-  SACCADE_TRY(check_output_path("--lse-output", options.lse_output, std::array{options.output}));
-  if (!options.output.empty() && !options.output.ends_with(".npy") && !options.output.ends_with(".safetensors"))
-    return Status::invalid_argument(
-        fmt::format("--output {}: the name must end in .npy or .safetensors", options.output));
+/// Before anything is read: outputs that could not be written in the end.
+Status check_outputs(const Options& options) {
+  const RunOptions& run = options.run;
+  if (!run.output.empty() && !run.output.ends_with(".npy") && !run.output.ends_with(".safetensors"))
+    return Status::invalid_argument(fmt::format("--output {}: the name must end in .npy or .safetensors", run.output));
+  std::vector<std::string> others = files_of(options.problem);
+  others.insert(others.end(), {run.input, run.q_file, run.k_file, run.v_file, options.engine.schedule});
+  SACCADE_TRY(check_output("--output", run.output, others));
+  others.push_back(run.output);
+  return check_output("--lse-output", run.lse_output, others);
+}
+
+/// Before anything is computed: outputs whose format does not hold what the problem makes.
+Status check_output_formats(const RunOptions& options, const Problem& problem) {
   if (options.output.ends_with(".npy") && problem.o_dtype == DataType::bf16)
     return Status::invalid_argument(
         fmt::format("--output {}: .npy has no bf16; write a .safetensors file", options.output));
@@ -105,12 +109,13 @@ Expected<int> run_command(const Options& options) {
       options.run.tensor_order == "bshd" ? TensorOrder::batch_rows_heads : TensorOrder::batch_heads_rows;
   ProblemOptions problem_options = options.problem;
   if (!options.run.lse_output.empty() && problem_options.problem.empty()) problem_options.lse = true;
+  SACCADE_TRY(check_outputs(options));
   SACCADE_ASSIGN(Inputs inputs, read_inputs(options.run));
   SACCADE_TRY(adopt(problem_options, inputs, order));
   SACCADE_ASSIGN(Workload workload, workload_from_options(problem_options));
   SACCADE_TRY(attach_tensors(workload, std::move(inputs.q), std::move(inputs.k), std::move(inputs.v), order));
   SACCADE_TRY(workload.complete());
-  SACCADE_TRY(check_outputs(options.run, workload.problem, problem_options.problem));
+  SACCADE_TRY(check_output_formats(options.run, workload.problem));
 
   SACCADE_ASSIGN(const Session session, open_session(options.engine));
   SACCADE_ASSIGN(const PrepareOptions prepare, prepare_options(options.engine, workload, TuningPolicy::off));
@@ -135,7 +140,7 @@ Expected<int> run_command(const Options& options) {
     print_line(plan_text(plan->report()));
     if (!options.run.output.empty()) print_line(fmt::format("output     {}", options.run.output));
     if (!options.run.lse_output.empty()) print_line(fmt::format("lse        {}", options.run.lse_output));
-    if (verification) print_line(fmt::format("float64    {}", verification_text(*verification, workload.problem.lse)));
+    if (verification) print_line("float64    " + verification_text(*verification, workload.problem.lse));
   }
   return verification && !verification->pass() ? kExitVerification : kExitOk;
 }

@@ -31,18 +31,20 @@ std::vector<std::size_t> display_order(const tuner::TuneReport& report) {
   return order;
 }
 
-std::string state_text(const tuner::CandidateReport& candidate) {
-  std::string text = name_of(candidate.state);
-  std::replace(text.begin(), text.end(), '_', ' ');
-  if (candidate.state == tuner::CandidateState::winner) text = coloured(Colour::green, text);
-  if (candidate.state == tuner::CandidateState::failed) text = coloured(Colour::red, text);
+Text state_text(const tuner::CandidateReport& candidate) {
+  std::string name = name_of(candidate.state);
+  std::replace(name.begin(), name.end(), '_', ' ');
+  const Colour colour = candidate.state == tuner::CandidateState::winner   ? Colour::green
+                        : candidate.state == tuner::CandidateState::failed ? Colour::red
+                                                                           : Colour::plain;
+  Text text = coloured(colour, name);
   if (candidate.origin == "default") text += ", default";
   if (candidate.state == tuner::CandidateState::failed || candidate.state == tuner::CandidateState::rejected_before)
     text += fmt::format(": {}", candidate.reason.substr(0, candidate.reason.find('\n')));
   return text;
 }
 
-std::string candidates_text(const tuner::TuneReport& report, bool cuda) {
+Text candidates_text(const tuner::TuneReport& report, bool cuda) {
   std::vector<std::string> header = {">measured", ">to default", ">predicted", ">compile"};
   if (cuda) header.insert(header.end(), {">registers", ">spills"});
   header.insert(header.end(), {"schedule", "state"});
@@ -50,7 +52,7 @@ std::string candidates_text(const tuner::TuneReport& report, bool cuda) {
   for (const std::size_t i : display_order(report)) {
     const tuner::CandidateReport& candidate = report.candidates[i];
     if (candidate.state == tuner::CandidateState::not_tried) continue;
-    std::vector<std::string> cells = {
+    std::vector<Text> cells = {
         candidate.median_us > 0 ? human_time_us(candidate.median_us) : "-",
         candidate.ratio > 0 ? fmt::format("{:.3f} +- {:.3f}", candidate.ratio, candidate.ratio_error) : "-",
         human_time_us(candidate.predicted_us), fmt::format("{:.0f} ms", candidate.compile_ms)};

@@ -9,6 +9,8 @@
 #include <string_view>
 #include <utility>
 
+#include "cli/printable.h"
+
 namespace saccade::cli {
 namespace {
 
@@ -69,7 +71,7 @@ class HeaderParser {
                        : key == "fortran_order" ? &has_order_
                        : key == "shape"         ? &has_shape_
                                                 : nullptr;
-    if (!seen) return Status::invalid_argument(fmt::format("the header has an unknown key '{}'", printable(key)));
+    if (!seen) return Status::invalid_argument(fmt::format("the header has an unknown key '{}'", printable_name(key)));
     if (std::exchange(*seen, true)) return Status::invalid_argument(fmt::format("the header has '{}' twice", key));
     if (key == "shape") return shape(header.shape);
     if (key == "fortran_order") return boolean(header.fortran_order);
@@ -77,7 +79,7 @@ class HeaderParser {
     if (position_ < text_.size() && text_[position_] == '[')
       return Status::unsupported("structured arrays (a list of fields); save one plain array");
     SACCADE_ASSIGN(const std::string_view descriptor, quoted());
-    SACCADE_ASSIGN(header.dtype, type_from_descriptor(printable(descriptor)));
+    SACCADE_ASSIGN(header.dtype, type_from_descriptor(printable_name(descriptor)));
     return {};
   }
 
@@ -139,13 +141,6 @@ class HeaderParser {
     return Status::invalid_argument(fmt::format("malformed header: {} is expected at byte {}", wanted, position_));
   }
 
-  static std::string printable(std::string_view text) {
-    std::string result(text.substr(0, 40));
-    for (char& c : result)
-      if (c < 0x20 || c > 0x7e) c = '?';
-    return result;
-  }
-
   std::string_view text_;
   std::size_t position_ = 0;
   bool has_type_ = false, has_order_ = false, has_shape_ = false;
@@ -191,14 +186,14 @@ Expected<NpyHeader> parse_header(const ByteSource& source) {
 Expected<NpyHeader> read_npy_header(const ByteSource& source) {
   auto header = parse_header(source);
   if (header.ok()) return header;
-  return Status(header.status().code(), fmt::format("{}: {}", source.name(), header.status().message()));
+  return source.about(header.status());
 }
 
 Expected<HostTensor> read_npy(const ByteSource& source) {
   SACCADE_ASSIGN(const NpyHeader header, read_npy_header(source));
   SACCADE_ASSIGN(HostTensor tensor, make_tensor(header.dtype, header.shape));
   if (header.fortran_order) tensor.stride = column_major_strides(tensor.shape);
-  SACCADE_TRY(source.read(header.data_offset, {tensor.data.data(), tensor.data.size()}));
+  SACCADE_TRY(source.about(source.read(header.data_offset, {tensor.data.data(), tensor.data.size()})));
   return tensor;
 }
 

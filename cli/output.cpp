@@ -35,51 +35,57 @@ void set_up_output(bool json) {
   colours_on = !json && !(no_color && *no_color) && !dumb && ::isatty(STDOUT_FILENO) == 1;
 }
 
-std::string coloured(Colour colour, std::string_view text) {
-  if (!colours_on || colour == Colour::plain) return std::string(text);
+Text coloured(Colour colour, std::string_view text) {
+  Text result = text;
   constexpr std::string_view kCodes[] = {"0", "1", "2", "32", "33", "31", "36"};
-  return fmt::format("\x1b[{}m{}\x1b[0m", kCodes[static_cast<int>(colour)], text);
+  if (colours_on && colour != Colour::plain)
+    result.shown_ = fmt::format("\x1b[{}m{}\x1b[0m", kCodes[static_cast<int>(colour)], result.shown_);
+  return result;
 }
 
-void print_line(std::string_view text) {
-  fmt::print(stdout, "{}\n", text);
+void print_line(const Text& text) {
+  fmt::print(stdout, "{}\n", text.shown());
   std::fflush(stdout);
 }
 
 void print_error(std::string_view text) {
   std::fflush(stdout);
-  fmt::print(stderr, "saccade: error: {}\n", text);
+  fmt::print(stderr, "saccade: error: {}\n", printable(text));
 }
 
-TextTable::TextTable(std::vector<std::string> header) {
-  for (std::string& cell : header) {
-    right_.push_back(cell.starts_with('>'));
-    if (right_.back()) cell.erase(0, 1);
-    cell = coloured(Colour::bold, cell);
+TextTable::TextTable(const std::vector<std::string>& header) {
+  std::vector<Text> cells;
+  for (const std::string_view title : header) {
+    right_.push_back(title.starts_with('>'));
+    cells.push_back(coloured(Colour::bold, title.substr(right_.back() ? 1 : 0)));
   }
-  rows_.push_back(std::move(header));
-}
-
-void TextTable::add(std::vector<std::string> cells) {
-  cells.resize(right_.size());
   rows_.push_back(std::move(cells));
 }
 
-std::string TextTable::text() const {
+void TextTable::add(std::vector<Text> cells) {
+  cells.resize(right_.size());
+  for (Text& cell : cells) {
+    std::replace(cell.shown_.begin(), cell.shown_.end(), '\n', ' ');
+    std::replace(cell.shown_.begin(), cell.shown_.end(), '\t', ' ');
+  }
+  rows_.push_back(std::move(cells));
+}
+
+Text TextTable::text() const {
   std::vector<std::size_t> width(right_.size(), 0);
   for (const auto& row : rows_)
-    for (std::size_t i = 0; i < row.size(); ++i) width[i] = std::max(width[i], visible_width(row[i]));
-  std::string result;
+    for (std::size_t i = 0; i < row.size(); ++i) width[i] = std::max(width[i], visible_width(row[i].shown()));
+  Text result;
   for (const auto& row : rows_) {
     std::string line;
     for (std::size_t i = 0; i < row.size(); ++i) {
-      const std::string padding(width[i] - visible_width(row[i]), ' ');
-      line += (i ? "  " : "") + (right_[i] ? padding + row[i] : row[i] + padding);
+      const std::string& cell = row[i].shown();
+      const std::string padding(width[i] - visible_width(cell), ' ');
+      line += (i ? "  " : "") + (right_[i] ? padding + cell : cell + padding);
     }
     line.erase(line.find_last_not_of(' ') + 1);
-    result += line + "\n";
+    result.shown_ += (result.shown_.empty() ? "" : "\n") + line;
   }
-  if (!result.empty()) result.pop_back();
   return result;
 }
 

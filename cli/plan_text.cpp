@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include "cli/output.h"
 #include "cli/session.h"
 
 namespace saccade::cli {
@@ -21,17 +20,16 @@ std::string plan_text(const PlanReport& report) {
   return text;
 }
 
-std::string verification_text(const Verification& verification, bool with_lse) {
+Text verification_text(const Verification& verification, bool with_lse) {
   const ErrorReport& report = verification.report;
   const std::string rows = verification.rows_checked == verification.rows
                                ? fmt::format("all {} rows", verification.rows)
                                : fmt::format("{} of {} rows", verification.rows_checked, verification.rows);
-  if (verification.stray_nan)
-    return fmt::format("{}: an output that was written is NaN", coloured(Colour::red, "wrong"));
-  if (!report.pass) return fmt::format("{}: {} ({})", coloured(Colour::red, "wrong"), report.detail, rows);
+  if (verification.stray_nan) return coloured(Colour::red, "wrong") + ": an output that was written is NaN";
+  if (!report.pass) return coloured(Colour::red, "wrong") + fmt::format(": {} ({})", report.detail, rows);
   std::string text = fmt::format("error {:.2e}, bound {:.2e}", report.o_error, report.o_bound);
   if (with_lse) text += fmt::format("; LSE error {:.2e}, bound {:.2e}", report.lse_error, report.lse_bound);
-  return fmt::format("{} ({}, {})", coloured(Colour::green, "verified"), text, rows);
+  return coloured(Colour::green, "verified") + fmt::format(" ({}, {})", text, rows);
 }
 
 }  // namespace saccade::cli

@@ -8,6 +8,8 @@
 #include <cstdio>
 #include <utility>
 
+#include "cli/printable.h"
+
 namespace saccade::cli {
 
 using std::chrono::steady_clock;
@@ -35,7 +37,7 @@ void Progress::detail(std::string_view text) {
   if (shown_ && now - last_ < pause) return;
   last_ = now;
   shown_ = true;
-  const std::string whole = line(text, std::chrono::duration<double>(now - start_).count());
+  const std::string whole = printable(line(text, std::chrono::duration<double>(now - start_).count()));
   if (terminal_) {
     fmt::print(stderr, "\r\x1b[K{}", whole.substr(0, 118));
   } else {

@@ -8,6 +8,8 @@
 #include <set>
 #include <string_view>
 
+#include "cli/printable.h"
+
 namespace saccade::cli {
 namespace {
 
@@ -63,7 +65,7 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
 
   bool key(string_t& key) override {
     if (place_ == Place::file) {
-      if (!names_.insert(key).second) return fail(fmt::format("tensor '{}' appears twice", key));
+      if (!names_.insert(key).second) return fail(fmt::format("tensor '{}' appears twice", printable_name(key)));
       name_ = key;
       return move_to(Place::file_value);
     }
@@ -72,11 +74,12 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
       return move_to(Place::metadata_value);
     }
     field_ = key;
-    if (!seen_fields_.insert(key).second) return fail(fmt::format("tensor '{}' has '{}' twice", name_, key));
+    if (!seen_fields_.insert(key).second)
+      return fail(fmt::format("tensor '{}' has '{}' twice", shown_name(), printable_name(key)));
     if (key == "dtype") return move_to(Place::dtype_value);
     if (key == "shape") return move_to(Place::shape_value);
     if (key == "data_offsets") return move_to(Place::offsets_value);
-    return fail(fmt::format("tensor '{}' has an unknown key '{}'", name_, key));
+    return fail(fmt::format("tensor '{}' has an unknown key '{}'", shown_name(), printable_name(key)));
   }
 
   bool string(string_t& value) override {
@@ -86,7 +89,7 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
     }
     if (place_ != Place::dtype_value) return unexpected("a string");
     const TypeName* const type = find_type(value);
-    if (!type) return fail(fmt::format("tensor '{}' has the unknown dtype '{}'", name_, value.substr(0, 40)));
+    if (!type) return fail(fmt::format("tensor '{}' has the unknown dtype '{}'", shown_name(), printable_name(value)));
     header_.entries.back().dtype_name = value;
     header_.entries.back().dtype = type->type;
     return move_to(Place::tensor);
@@ -102,7 +105,7 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
   bool end_array() override {
     if (place_ == Place::shape) return move_to(Place::tensor);
     if (place_ != Place::offsets) return unexpected("the end of an array");
-    if (offsets_.size() != 2) return fail(fmt::format("tensor '{}': data_offsets needs two numbers", name_));
+    if (offsets_.size() != 2) return fail(fmt::format("tensor '{}': data_offsets needs two numbers", shown_name()));
     header_.entries.back().begin = offsets_[0];
     header_.entries.back().end = offsets_[1];
     return move_to(Place::tensor);
@@ -110,10 +113,10 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
 
   bool number_unsigned(number_unsigned_t value) override {
     constexpr std::uint64_t kLimit = std::uint64_t{1} << 62;
-    if (value > kLimit) return fail(fmt::format("tensor '{}': {} exceeds 2^62", name_, value));
+    if (value > kLimit) return fail(fmt::format("tensor '{}': {} exceeds 2^62", shown_name(), value));
     if (place_ == Place::shape) {
       auto& shape = header_.entries.back().shape;
-      if (shape.size() == kMaxRank) return fail(fmt::format("tensor '{}' has more than 32 sizes", name_));
+      if (shape.size() == kMaxRank) return fail(fmt::format("tensor '{}' has more than 32 sizes", shown_name()));
       shape.push_back(static_cast<std::int64_t>(value));
       return true;
     }
@@ -156,9 +159,12 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
     return false;
   }
   bool unexpected(std::string_view what) {
-    return fail(fmt::format("{} where the format has none (at '{}')", what, name_));
+    return fail(fmt::format("{} where the format has none (at '{}')", what, shown_name()));
   }
-  bool unexpected_end() { return fail(fmt::format("tensor '{}' lacks one of dtype, shape, data_offsets", name_)); }
+  bool unexpected_end() {
+    return fail(fmt::format("tensor '{}' lacks one of dtype, shape, data_offsets", shown_name()));
+  }
+  std::string shown_name() const { return printable_name(name_); }
 
   SafetensorsHeader& header_;
   Place place_ = Place::nothing;
@@ -177,15 +183,16 @@ Status check_layout(SafetensorsHeader& header, std::uint64_t data_bytes) {
     if (entry.begin != expected_begin || entry.end < entry.begin)
       return Status::invalid_argument(
           fmt::format("tensor '{}' lies at bytes {} to {}, where {} is expected (overlap, gap or reversed offsets)",
-                      entry.name, entry.begin, entry.end, expected_begin));
+                      printable_name(entry.name), entry.begin, entry.end, expected_begin));
     if (entry.end > data_bytes)
       return Status::invalid_argument(fmt::format("truncated: tensor '{}' ends at byte {} of the data, the file has {}",
-                                                  entry.name, entry.end, data_bytes));
+                                                  printable_name(entry.name), entry.end, data_bytes));
     const std::size_t element_bytes = find_type(entry.dtype_name)->bytes;
     SACCADE_ASSIGN(const std::int64_t count, checked_elements(entry.shape, element_bytes));
     if (static_cast<std::uint64_t>(count) * element_bytes != entry.end - entry.begin)
-      return Status::invalid_argument(fmt::format("tensor '{}': shape {} of {} does not fit {} bytes", entry.name,
-                                                  shape_text(entry.shape), entry.dtype_name, entry.end - entry.begin));
+      return Status::invalid_argument(fmt::format("tensor '{}': shape {} of {} does not fit {} bytes",
+                                                  printable_name(entry.name), shape_text(entry.shape), entry.dtype_name,
+                                                  entry.end - entry.begin));
     expected_begin = entry.end;
   }
   if (expected_begin != data_bytes)
@@ -223,7 +230,7 @@ const SafetensorsEntry* SafetensorsHeader::find(const std::string& name) const {
 Expected<SafetensorsHeader> read_safetensors_header(const ByteSource& source) {
   auto header = parse_header(source);
   if (header.ok()) return header;
-  return Status(header.status().code(), fmt::format("{}: {}", source.name(), header.status().message()));
+  return source.about(header.status());
 }
 
 Expected<HostTensor> read_safetensors_tensor(const ByteSource& source, const SafetensorsHeader& header,
@@ -236,16 +243,16 @@ Expected<HostTensor> read_safetensors_tensor(const ByteSource& source, const Saf
         names += ", ...";
         break;
       }
-      names += (names.empty() ? "" : ", ") + other.name;
+      names += (names.empty() ? "" : ", ") + printable_name(other.name);
     }
-    return Status::not_found(
-        fmt::format("{}: no tensor '{}'; the file has {}", source.name(), name, names.empty() ? "no tensors" : names));
+    return Status::not_found(fmt::format("{}: no tensor '{}'; the file has {}", source.name(), printable_name(name),
+                                         names.empty() ? "no tensors" : names));
   }
   if (!entry->dtype)
-    return Status::unsupported(
-        fmt::format("{}: tensor '{}' is {}, which no kernel reads", source.name(), name, entry->dtype_name));
+    return Status::unsupported(fmt::format("{}: tensor '{}' is {}, which no kernel reads", source.name(),
+                                           printable_name(name), entry->dtype_name));
   SACCADE_ASSIGN(HostTensor tensor, make_tensor(*entry->dtype, entry->shape));
-  SACCADE_TRY(source.read(header.data_offset + entry->begin, {tensor.data.data(), tensor.data.size()}));
+  SACCADE_TRY(source.about(source.read(header.data_offset + entry->begin, {tensor.data.data(), tensor.data.size()})));
   return tensor;
 }
 

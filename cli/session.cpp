@@ -87,16 +87,20 @@ Expected<Schedule> schedule_from_flag(const std::string& text) {
   return schedule_from_json(json);
 }
 
+Status check_schedule(const Schedule& schedule, const Workload& workload, const Target& target) {
+  const Family* const family = find_family(schedule.family);
+  if (!family || family->target_kind != target.kind)
+    return Status::invalid_argument(
+        fmt::format("--schedule: no family '{}' builds for {}", schedule.family, target.arch));
+  SACCADE_TRY(family->supports(workload.problem, target));
+  return family->legal(workload.problem, target, workload.shape, schedule);
+}
+
 Expected<Schedule> choose_offline(const EngineFlags& flags, const Workload& workload, const Target& target) {
   const Problem& problem = workload.problem;
   if (!flags.schedule.empty()) {
     SACCADE_ASSIGN(const Schedule schedule, schedule_from_flag(flags.schedule));
-    const Family* const family = find_family(schedule.family);
-    if (!family || family->target_kind != target.kind)
-      return Status::invalid_argument(
-          fmt::format("--schedule: no family '{}' builds for {}", schedule.family, target.arch));
-    SACCADE_TRY(family->supports(problem, target));
-    SACCADE_TRY(family->legal(problem, target, workload.shape, schedule));
+    SACCADE_TRY(check_schedule(schedule, workload, target));
     return schedule;
   }
   SACCADE_ASSIGN(const Family* const family, choose_family(problem, target));

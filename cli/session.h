@@ -31,6 +31,8 @@ Expected<PrepareOptions> prepare_options(const EngineFlags& flags, const Workloa
                                          TuningPolicy default_policy);
 /// --schedule: JSON or a JSON file.
 Expected<Schedule> schedule_from_flag(const std::string& text);
+/// Why the schedule does not build this workload for the target; ok when it does.
+Status check_schedule(const Schedule& schedule, const Workload& workload, const Target& target);
 /// The flag's schedule, checked, or the cost model's first choice for a target that need not be here.
 Expected<Schedule> choose_offline(const EngineFlags& flags, const Workload& workload, const Target& target);
 

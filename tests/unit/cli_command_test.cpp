@@ -35,9 +35,9 @@ class Command : public testing::Test {
 
   std::string path(const std::string& name) const { return (folder_ / name).string(); }
 
-  Outcome run(const std::string& arguments) const {
-    const std::string command = "cd '" + folder_.string() + "' && '" SACCADE_COMMAND "' " + arguments + " 2>'" +
-                                path("stderr") + "' </dev/null";
+  Outcome run(const std::string& arguments, const std::string& before = {}) const {
+    const std::string command = "cd '" + folder_.string() + "' && " + before + "'" SACCADE_COMMAND "' " + arguments +
+                                " 2>'" + path("stderr") + "' </dev/null";
     Outcome outcome;
     FILE* const pipe = ::popen(command.c_str(), "r");
     char buffer[4096];
@@ -94,7 +94,10 @@ TEST_F(Command, WrongUsageIsExitCode2) {
   expect_error(run("bench --tuning fast"), 2, "known are off");
   expect_error(run("emit --problem '{}' --mask causal"), 2, "excludes");
   expect_error(run("cache trim --max-size 3X"), 2, "--max-size 3X");
+  expect_error(run("cache trim --max-size 5iB"), 2, "--max-size 5iB");
+  expect_error(run("explain --tuning fast --arch sm_90a --dtype f32"), 2, "known are off");
   expect_error(run("explain --scale nan"), 2, "--scale nan: it must be finite");
+  expect_error(run("compile --all-archs --output x"), 2, "leave --all-archs out");
   EXPECT_EQ(run("explain --scale -0.125").exit_code, 0);
 }
 
@@ -111,6 +114,130 @@ TEST_F(Command, ErrorsAreJsonWhenAskedFor) {
   ASSERT_TRUE(json.is_object()) << outcome.out;
   EXPECT_EQ(json["error"]["code"], "invalid_argument");
   EXPECT_EQ(json["error"]["exit_code"], 2);
+}
+
+TEST_F(Command, UsageErrorsAreJsonToo) {
+  for (const char* arguments : {"--json", "fly --json", "emit --json --fly", "emit --head-dim many --json",
+                                "emit --json --mask=", "cache --json", "cache trim --json"}) {
+    const Outcome outcome = run(arguments);
+    EXPECT_EQ(outcome.exit_code, 2) << arguments;
+    const auto json = outcome.json();
+    ASSERT_TRUE(json.is_object()) << arguments << ": " << outcome.out;
+    EXPECT_EQ(json["error"]["code"], "invalid_argument") << arguments;
+    EXPECT_EQ(json["error"]["exit_code"], 2) << arguments;
+    EXPECT_FALSE(json["error"]["message"].get<std::string>().empty()) << arguments;
+  }
+  EXPECT_EQ(run("fly").out, "");
+}
+
+TEST_F(Command, NumbersAreDecimal) {
+  for (const char* number : {"010", "0x10", "+5", "' 5'", "'5 '", "1e3", "1_0", "''", "-1", "99999999999999999999"}) {
+    for (const char* flag : {"--seqlen ", "--heads ", "--head-dim ", "--threads ", "--layout varlen --lengths "})
+      EXPECT_EQ(run(std::string("emit ") + flag + number).exit_code, 2) << flag << number;
+    EXPECT_EQ(run(std::string("cache trim --max-size ") + number).exit_code, 2) << number;
+    EXPECT_EQ(run(std::string("demo --only none --seed ") + number).exit_code, 2) << number;
+  }
+  for (const char* number : {"010", "0x10", "+5", "' 5'", "''"}) {
+    EXPECT_EQ(run(std::string("explain --scale ") + number).exit_code, 2) << number;
+    EXPECT_EQ(run(std::string("explain --scalar x=") + number).exit_code, 2) << number;
+  }
+  EXPECT_EQ(run("bench --seconds nan").exit_code, 2);
+  EXPECT_EQ(run("explain --scalar x:f32=1e300").exit_code, 2);
+  EXPECT_EQ(run("explain --scale 1.25e-1 --scalar x=-7 --seqlen 0 --arch sm_90a --dtype f16").exit_code, 0);
+  for (const char* lengths : {"1,,2", "1,2,", ",", "[1,2]", "1 2"})
+    EXPECT_EQ(run(std::string("emit --layout varlen --lengths ") + lengths).exit_code, 2) << lengths;
+}
+
+TEST_F(Command, EmptyValuesAreRefused) {
+  for (const char* arguments :
+       {"emit --mask=", "emit --mask= causal", "emit --mask ''", "emit --score ''", "emit --dtype ''", "emit --arch ''",
+        "emit --output ''", "emit -o=", "emit --schedule ''", "emit --problem ''", "cache stat --cache-dir ''",
+        "cache stat --cache-dir=", "cache stat --pack ''", "run --input ''", "demo --only ''", "bench --tuning ''"})
+    expect_error(run(arguments), 2, "empty");
+  for (const char* value : {"=1", "x=", "x:=1", ":i32=1"})
+    expect_error(run(std::string("emit --scalar ") + value), 2, "--scalar");
+  for (const char* value : {"=f.npy", "x=", "x::2", "x:i32:"})
+    expect_error(run(std::string("emit --table ") + value), 2, "--table");
+  expect_error(run("emit --lse=false"), 2, "lse");
+}
+
+TEST_F(Command, BuiltInSlopesAreForACountOfHeadsThatExists) {
+  for (const char* heads : {"65537", "1000000000", "1099511627776"})
+    expect_error(run(std::string("emit --score alibi --seqlen 1 --heads ") + heads), 2, heads);
+  EXPECT_EQ(run("emit --score alibi --seqlen 1 --heads 65536").exit_code, 0);
+}
+
+TEST_F(Command, ExplainRefusesAScheduleThatCannotRun) {
+  const std::string explain = "explain --arch sm_90a --dtype bf16 --head-dim 64 ";
+  const auto choice = run(explain + "--json").json()["choice"]["schedule"];
+  ASSERT_TRUE(choice.is_object());
+  EXPECT_EQ(run(explain + "--schedule '" + choice.dump() + "'").exit_code, 0);
+  auto wrong = choice;
+  wrong["params"].begin().value() = 12345;
+  for (const std::string& schedule : {std::string(R"({"family":"cuda.fwd.sm80"})"), std::string(R"({"family":"x"})"),
+                                      std::string(R"({"family":"cpu.fwd"})"), wrong.dump()}) {
+    const Outcome explained = run(explain + "--schedule '" + schedule + "'");
+    EXPECT_TRUE(explained.exit_code == 2 || explained.exit_code == 3) << schedule << explained.out;
+    // The same words as from the command that would build it.
+    EXPECT_EQ(explained.err, run("emit" + explain.substr(7) + "--schedule '" + schedule + "'").err);
+  }
+}
+
+TEST_F(Command, NamesOutOfFilesAreShownWithoutTheirControlCharacters) {
+  auto tensor = make_tensor(DataType::f32, {1});
+  ASSERT_TRUE(tensor.ok());
+  ASSERT_TRUE(write_safetensors(path("evil.safetensors"), {{"a\x1b[2Jb\ngone", &*tensor}}).ok());
+  std::ofstream(path("\x1b[2J.safetensors")) << "nothing";
+  std::ofstream(path("evil.json")) << R"({"head_dim":64,"mask":"\u001b[2J\u009b","dtype":"\u001b[2J"})";
+  std::ofstream(path("schedule.json")) << R"({"family":"\u001b[2J"})";
+  for (const char* arguments :
+       {"run --input evil.safetensors", "run --input '\x1b[2J.safetensors'", "emit --problem evil.json",
+        "emit --schedule schedule.json", "emit --arch '\x1b[2J'", "run --input '\x1b[2J'", "emit --'\x1b[2J'",
+        "cache stat --cache-dir '\x1b[2J'", "cache stat --cache-dir '\x1b[2J' --json"}) {
+    const Outcome outcome = run(arguments);
+    EXPECT_EQ((outcome.err + outcome.out).find('\x1b'), std::string::npos) << arguments << outcome.err << outcome.out;
+    EXPECT_EQ((outcome.err + outcome.out).find('\x9b'), std::string::npos) << arguments << outcome.err << outcome.out;
+  }
+  expect_error(run("run --input evil.safetensors"), 1, "the file has a\\x1b[2Jb\\x0agone");
+}
+
+TEST_F(Command, MessagesNameAFileOnce) {
+  for (const char* name : {"x.npy", "x.safetensors"}) {
+    std::ofstream(path(name)) << "xyz";
+    const std::string file = name;
+    const Outcome outcome = run("run --q " + file + " --k " + file + " --v " + file);
+    EXPECT_EQ(outcome.err, "saccade: error: " + file + ": truncated: 8 bytes at 0 are wanted, the file has 3\n");
+  }
+}
+
+TEST_F(Command, AnOutputThatCannotBeWrittenIsRefusedBeforeTheWork) {
+  write_random("q.npy", DataType::f32, {1, 1, 4, 16});
+  const std::string tensors = "run --q q.npy --k q.npy --v none.npy --lse ";
+  expect_error(run(tensors + "--output nowhere/o.npy"), 1, "nowhere/o.npy");
+  expect_error(run(tensors + "--output o.npy --lse-output nowhere/l.npy"), 1, "nowhere/l.npy");
+  fs::create_directory(path("folder.npy"));
+  expect_error(run(tensors + "--output folder.npy"), 1, "is a folder");
+  fs::create_symlink("missing", path("link.npy"));
+  expect_error(run(tensors + "--output link.npy"), 1, "is a link to nothing");
+  expect_error(run("compile --seqlen 64 --dtype f17 --output nowhere/x"), 1, "nowhere/x");
+  expect_error(run("emit --seqlen 64 --dtype f17 --output nowhere/x"), 1, "nowhere/x");
+  expect_error(run(tensors + "--table t=o.npy --output o.npy"), 2, "another name");
+  expect_error(run("emit --schedule s.json --output s.json"), 2, "another name");
+  std::ofstream(path("kept.npy")) << "old";
+  expect_error(run(tensors + "--output kept.npy --lse-output l.npy"), 1, "none.npy");
+  EXPECT_EQ(fs::file_size(path("kept.npy")), 3U);
+  EXPECT_FALSE(fs::exists(path("l.npy")));
+  for (const auto& entry : fs::directory_iterator(folder_))
+    EXPECT_EQ(entry.path().string().find(".npy."), std::string::npos) << entry.path();
+}
+
+TEST_F(Command, ALimitOnFileSizesIsAnErrorThatLeavesNoHalfFile) {
+  std::ofstream(path("o.cu")) << "old";
+  const std::string emit = "emit --arch sm_90a --dtype bf16 --head-dim 64 --no-cache --output o.cu";
+  const Outcome outcome = run(emit, "ulimit -f 1 && ");
+  expect_error(outcome, 1, "o.cu: cannot be written: File too large");
+  EXPECT_EQ(fs::file_size(path("o.cu")), 3U);
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder_), {}), 2);  // o.cu and the captured stderr
 }
 
 TEST_F(Command, AMissingDeviceIsExitCode3) { expect_error(run("bench --device cuda:99"), 3, "cuda:99"); }
