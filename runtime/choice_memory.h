@@ -20,15 +20,9 @@ class ChoiceMemory {
 
  private:
   struct Entry {
-    std::shared_ptr<const Device> device;
-    Problem problem;
-    Shape shape;
-    TuningPolicy tuning;
-    bool use_cache;
-    std::vector<int> scalar_magnitudes;
+    PlanKey key;
     Choice choice;
   };
-  static bool equals(const Entry& entry, const PlanQuery& bucket);
 
   mutable std::mutex mutex_;
   std::unordered_multimap<std::uint64_t, Entry> entries_;

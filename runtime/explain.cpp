@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "runtime/cost_json.h"
 #include "runtime/device_name.h"
 #include "runtime/engine.h"
 
@@ -44,16 +45,6 @@ Json families_json(const Problem& problem, const Target& target) {
     list.push_back({{"family", answer.family->name}, {"ok", answer.status.ok()}, {"reason", answer.status.message()}});
   }
   return {{"ok", any}, {"families", std::move(list)}, {"target", target_json(target)}};
-}
-
-Json cost_json(const Cost& cost) {
-  return {{"total_us", cost.total_us},
-          {"matrix_us", cost.matrix_us},
-          {"exp_us", cost.exp_us},
-          {"shared_us", cost.shared_us},
-          {"memory_us", cost.memory_us},
-          {"prologue_us", cost.prologue_us},
-          {"wave_efficiency", cost.wave_efficiency}};
 }
 
 Shape shape_to_rank(const Shape& shape, const Problem& problem, const expr::Bindings& bindings) {

@@ -68,7 +68,17 @@ std::uint64_t PlanQuery::hash() const {
   return hasher.value();
 }
 
-bool PlanTable::Entry::equals(const PlanQuery& query) const {
+PlanKey::PlanKey(const PlanQuery& query)
+    : device(query.device),
+      problem(query.problem),
+      shape(query.shape),
+      tuning(query.options.tuning),
+      use_cache(query.options.use_cache),
+      schedule(query.options.schedule) {
+  for (const double scalar : query.options.bindings.scalars) scalar_magnitudes.push_back(magnitude_of(scalar));
+}
+
+bool PlanKey::equals(const PlanQuery& query) const {
   const std::vector<double>& scalars = query.options.bindings.scalars;
   return device == query.device && shape == query.shape && tuning == query.options.tuning &&
          use_cache == query.options.use_cache && schedule == query.options.schedule && problem == query.problem &&
@@ -78,7 +88,7 @@ bool PlanTable::Entry::equals(const PlanQuery& query) const {
 
 PlanTable::Map::const_iterator PlanTable::locate(const PlanQuery& query, std::uint64_t hash) const {
   const auto [first, last] = entries_.equal_range(hash);
-  const auto found = std::find_if(first, last, [&](const auto& item) { return item.second->equals(query); });
+  const auto found = std::find_if(first, last, [&](const auto& item) { return item.second->key.equals(query); });
   return found == last ? entries_.end() : found;
 }
 
@@ -107,16 +117,7 @@ PlanResult PlanTable::find_or_make(const PlanQuery& query, std::uint64_t hash, c
     if (entries_.size() >= kMostPlans) {
       std::erase_if(entries_, [](const auto& item) { return item.second->plan != nullptr; });
     }
-    entry = std::make_shared<Entry>(Entry{query.device,
-                                          query.problem,
-                                          query.shape,
-                                          query.options.tuning,
-                                          query.options.use_cache,
-                                          query.options.schedule,
-                                          {},
-                                          promise.get_future().share(),
-                                          nullptr});
-    for (const double scalar : query.options.bindings.scalars) entry->scalar_magnitudes.push_back(magnitude_of(scalar));
+    entry = std::make_shared<Entry>(Entry{PlanKey(query), promise.get_future().share()});
     entries_.emplace(hash, entry);
   }
   MadePlan made{Status::internal("the plan was not made")};
@@ -143,7 +144,7 @@ void PlanTable::forget_untuned(const Problem& problem) {
   const std::unique_lock lock(mutex_);
   std::erase_if(entries_, [&](const auto& item) {
     const Entry& entry = *item.second;
-    return entry.plan != nullptr && entry.problem == problem &&
+    return entry.plan != nullptr && entry.key.problem == problem &&
            entry.plan->report().schedule_source.starts_with("cost model");
   });
 }

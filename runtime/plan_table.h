@@ -26,6 +26,20 @@ struct PlanQuery {
   std::uint64_t hash() const;
 };
 
+/// A query's own copy of what it borrows, to be kept in a table.
+struct PlanKey {
+  explicit PlanKey(const PlanQuery& query);
+  bool equals(const PlanQuery& query) const;
+
+  std::shared_ptr<const Device> device;
+  Problem problem;
+  Shape shape;
+  TuningPolicy tuning;
+  bool use_cache;
+  std::optional<Schedule> schedule;
+  std::vector<int> scalar_magnitudes;
+};
+
 using PlanResult = Expected<std::shared_ptr<const Plan>>;
 
 struct MadePlan {
@@ -47,16 +61,9 @@ class PlanTable {
 
  private:
   struct Entry {
-    std::shared_ptr<const Device> device;
-    Problem problem;
-    Shape shape;
-    TuningPolicy tuning;
-    bool use_cache;
-    std::optional<Schedule> schedule;
-    std::vector<int> scalar_magnitudes;
+    PlanKey key;
     std::shared_future<PlanResult> result;
-    std::shared_ptr<const Plan> plan;  ///< set once `result` holds a plan
-    bool equals(const PlanQuery& query) const;
+    std::shared_ptr<const Plan> plan = nullptr;  ///< set once `result` holds a plan
   };
   using Map = std::unordered_multimap<std::uint64_t, std::shared_ptr<Entry>>;
 

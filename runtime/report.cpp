@@ -1,25 +1,19 @@
 // A plan's report as JSON.
 #include <nlohmann/json.hpp>
 
+#include "runtime/cost_json.h"
 #include "runtime/engine.h"
 
 namespace saccade {
 
 std::string to_json(const PlanReport& report) {
-  const Cost& cost = report.cost;
   nlohmann::json json;
   json["problem"] = nlohmann::json::parse(report.problem_json, nullptr, false);
   json["schedule"] = nlohmann::json::parse(to_json(report.schedule), nullptr, false);
   json["schedule_source"] = report.schedule_source;
   json["binary_source"] = report.binary_source;
   json["declined"] = report.declined;
-  json["predicted"] = {{"total_us", cost.total_us},
-                       {"matrix_us", cost.matrix_us},
-                       {"exp_us", cost.exp_us},
-                       {"shared_us", cost.shared_us},
-                       {"memory_us", cost.memory_us},
-                       {"prologue_us", cost.prologue_us},
-                       {"wave_efficiency", cost.wave_efficiency}};
+  json["predicted"] = cost_json(report.cost);
   json["registers"] = report.registers;
   json["spill_bytes"] = report.spill_bytes;
   json["shared_bytes"] = report.shared_bytes;

@@ -104,15 +104,6 @@ double rounded_within_range(DataType type, double value) {
   return std::isfinite(value) && !std::isfinite(result) ? value : result;
 }
 
-bool names_identifier(std::string_view text, std::string_view identifier) {
-  const auto in_word = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; };
-  for (std::size_t at = text.find(identifier); at != std::string_view::npos; at = text.find(identifier, at + 1)) {
-    const std::size_t end = at + identifier.size();
-    if ((at == 0 || !in_word(text[at - 1])) && (end == text.size() || !in_word(text[end]))) return true;
-  }
-  return false;
-}
-
 /// Which elements of S are kept, for one (batch, query head); evaluated again only when the answer may differ.
 class KeepMatrix {
  public:
@@ -120,8 +111,8 @@ class KeepMatrix {
       : problem_(problem),
         bindings_(bindings),
         all_(problem.mask.is_identity()),
-        by_batch_(names_identifier(problem.mask.text(), "b")),
-        by_head_(names_identifier(problem.mask.text(), "h")) {}
+        by_batch_(problem.mask.uses_batch()),
+        by_head_(problem.mask.uses_head()) {}
 
   void move_to(const Sequence& sequence, std::int64_t head) {
     const bool same_lengths = sequence.len_q == len_q_ && sequence.len_kv == len_kv_;

@@ -1,76 +1,40 @@
 // Made-up scalars and tables: valid for every expression, and shaped so that tiles are of every class.
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <cmath>
-#include <string>
-#include <string_view>
 
+#include "generator/expr/node.h"
 #include "tuner/inputs.h"
 
 namespace saccade::tuner {
 namespace {
 
-/// Splits "a, b[c, d]" at its own commas.
-std::vector<std::string_view> split_arguments(std::string_view text) {
-  std::vector<std::string_view> parts;
-  std::size_t begin = 0;
-  int depth = 0;
-  for (std::size_t i = 0; i <= text.size(); ++i) {
-    const char c = i < text.size() ? text[i] : ',';
-    if (c == '[' || c == '(') ++depth;
-    if (c == ']' || c == ')') --depth;
-    if (c == ',' && depth <= 0) {
-      parts.push_back(text.substr(begin, i - begin));
-      begin = i + 1;
-    }
+void note_variables(const expr::Node& index, IndexVariables& found) {
+  using expr::Op;
+  switch (index.op) {
+    case Op::b: found.batch = true; break;
+    case Op::h: found.head = true; break;
+    case Op::q_idx:
+    case Op::len_q: found.q = true; break;
+    case Op::kv_idx:
+    case Op::len_kv: found.kv = true; break;
+    case Op::boolean:
+    case Op::integer:
+    case Op::real:
+    case Op::linear:
+    case Op::product:
+    case Op::floor_divide:
+    case Op::floor_modulo: break;
+    default: found.other = true;  // scalars, tables, functions: anything
   }
-  return parts;
+  for (const expr::NodePtr& operand : index.args) note_variables(*operand, found);
 }
 
-bool is_word(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
-
-void note_variable(std::string_view word, IndexVariables& found) {
-  if (word == "b") {
-    found.batch = true;
-  } else if (word == "h") {
-    found.head = true;
-  } else if (word == "q_idx" || word == "len_q") {
-    found.q = true;
-  } else if (word == "kv_idx" || word == "len_kv") {
-    found.kv = true;
-  } else if (std::isdigit(static_cast<unsigned char>(word.front())) == 0) {
-    found.other = true;
+void note_reads(const expr::Node& node, int table, std::vector<IndexVariables>& found) {
+  if (node.op == expr::Op::table && node.slot == table) {
+    for (std::size_t i = 0; i < node.args.size() && i < found.size(); ++i) note_variables(*node.args[i], found[i]);
   }
-}
-
-void note_variables(std::string_view index, IndexVariables& found) {
-  for (std::size_t i = 0; i < index.size();) {
-    std::size_t end = i;
-    while (end < index.size() && is_word(index[end])) ++end;
-    if (end > i) note_variable(index.substr(i, end - i), found);
-    i = std::max(end, i + 1);
-  }
-}
-
-/// The text between `text[open]` == '[' and its closing bracket.
-std::string_view bracketed(std::string_view text, std::size_t open) {
-  int depth = 0;
-  for (std::size_t i = open; i < text.size(); ++i) {
-    if (text[i] == '[') ++depth;
-    if (text[i] == ']' && --depth == 0) return text.substr(open + 1, i - open - 1);
-  }
-  return {};
-}
-
-void note_reads(std::string_view text, std::string_view name, std::vector<IndexVariables>& found) {
-  for (std::size_t at = text.find(name); at != std::string_view::npos; at = text.find(name, at + 1)) {
-    const std::size_t open = at + name.size();
-    const bool starts_word = at == 0 || !is_word(text[at - 1]);
-    if (!starts_word || open >= text.size() || text[open] != '[') continue;
-    const std::vector<std::string_view> indices = split_arguments(bracketed(text, open));
-    for (std::size_t i = 0; i < indices.size() && i < found.size(); ++i) note_variables(indices[i], found[i]);
-  }
+  for (const expr::NodePtr& operand : node.args) note_reads(*operand, table, found);
 }
 
 std::int64_t extent_for(const IndexVariables& variables, const Shape& shape) {
@@ -173,8 +137,8 @@ double shrink(double value, std::int64_t full, std::int64_t cut) {
 std::vector<IndexVariables> index_variables(const Problem& problem, int table) {
   const expr::TableDeclaration& declaration = problem.declarations.tables[static_cast<std::size_t>(table)];
   std::vector<IndexVariables> found(static_cast<std::size_t>(declaration.rank));
-  note_reads(problem.mask.text(), declaration.name, found);
-  note_reads(problem.score.text(), declaration.name, found);
+  note_reads(*problem.mask.root(), table, found);
+  note_reads(*problem.score.root(), table, found);
   return found;
 }
 

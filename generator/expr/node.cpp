@@ -105,6 +105,14 @@ bool Program::is_identity() const {
 
 bool Program::reads_tables() const { return root_->uses_table; }
 
+bool Program::uses_batch() const {
+  return any_node(*root_, [](const Node& n) { return n.op == Op::b; });
+}
+
+bool Program::uses_head() const {
+  return any_node(*root_, [](const Node& n) { return n.op == Op::h; });
+}
+
 bool Program::uses_table(int index) const {
   return any_node(*root_, [&](const Node& n) { return n.op == Op::table && n.slot == index; });
 }

@@ -72,6 +72,8 @@ class Program {
   /// Canonical text; parses back to an equal program.
   const std::string& text() const { return text_; }
   const NodePtr& root() const { return root_; }
+  bool uses_batch() const;  ///< b
+  bool uses_head() const;   ///< h
   bool uses_table(int index) const;
   bool reads_tables() const;
   bool uses_scalar(int index) const;
