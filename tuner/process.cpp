@@ -14,7 +14,9 @@
 #include <cerrno>
 #include <cmath>
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
+#include <vector>
 
 #include "tuner/limits.h"
 #include "tuner/protocol.h"
@@ -39,6 +41,17 @@ int above_standard(int descriptor) {
   return moved;
 }
 
+/// The host's environment, and the mark of a worker.
+std::vector<char*> worker_environment(std::string& mark) {
+  std::vector<char*> variables;
+  for (char** variable = environ; variable != nullptr && *variable != nullptr; ++variable)
+    variables.push_back(*variable);
+  mark = fmt::format("{}=1", kWorkerMark);
+  variables.push_back(mark.data());
+  variables.push_back(nullptr);
+  return variables;
+}
+
 /// Straight to the kernel: glibc 2.36 declares pidfd_open without C linkage. Close-on-exec by definition.
 int open_pidfd(pid_t pid) { return static_cast<int>(syscall(SYS_pidfd_open, pid, 0)); }
 
@@ -57,13 +70,9 @@ class SpawnActions {
 
   void connect(int channel, int arena) {
     posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
-    // A candidate's or a library's print must not end up in the protocol, nor in the host's results.
-    if (fcntl(2, F_GETFD) >= 0) {
-      posix_spawn_file_actions_adddup2(&actions, 2, 1);
-    } else {
-      posix_spawn_file_actions_addopen(&actions, 1, "/dev/null", O_WRONLY, 0);
-      posix_spawn_file_actions_addopen(&actions, 2, "/dev/null", O_WRONLY, 0);
-    }
+    // A candidate's or a library's print must not end up in the protocol, nor in the host's results; warnings may.
+    posix_spawn_file_actions_addopen(&actions, 1, "/dev/null", O_WRONLY, 0);
+    if (fcntl(2, F_GETFD) < 0) posix_spawn_file_actions_addopen(&actions, 2, "/dev/null", O_WRONLY, 0);
     posix_spawn_file_actions_adddup2(&actions, channel, kWorkerChannel);
     posix_spawn_file_actions_adddup2(&actions, arena, kWorkerArena);
     // Hosts forget close-on-exec: a listening socket of theirs must not live on in a worker.
@@ -131,6 +140,13 @@ Status send_line(int descriptor, std::string_view line) {
 }
 
 Expected<std::unique_ptr<WorkerProcess>> WorkerProcess::start(const std::string& executable) {
+  // SACCADE_WORKER may name a program that tunes, the host itself above all: each would start the next, without end.
+  if (std::getenv(kWorkerMark) != nullptr) {
+    return Status::invalid_argument(
+        fmt::format("this process was started as a tuning worker ({} is set) and does not tune itself. If it is no "
+                    "saccade-worker, SACCADE_WORKER names the wrong program",
+                    kWorkerMark));
+  }
   std::unique_ptr<WorkerProcess> worker(new WorkerProcess);
   int ends[2];
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
@@ -144,10 +160,12 @@ Expected<std::unique_ptr<WorkerProcess>> WorkerProcess::start(const std::string&
   spawn.reset_signals();
   std::string name = executable;
   char* arguments[] = {name.data(), nullptr};
-  const int error =
-      (worker->channel_ < 0 || child_channel < 0 || worker->arena_ < 0)
-          ? errno
-          : posix_spawn(&worker->pid_, executable.c_str(), &spawn.actions, &spawn.attributes, arguments, environ);
+  std::string mark;
+  const std::vector<char*> environment = worker_environment(mark);
+  const int error = (worker->channel_ < 0 || child_channel < 0 || worker->arena_ < 0)
+                        ? errno
+                        : posix_spawn(&worker->pid_, executable.c_str(), &spawn.actions, &spawn.attributes, arguments,
+                                      environment.data());
   if (child_channel >= 0) close(child_channel);
   if (error != 0) {
     return Status::io_error(fmt::format("cannot start the tuning worker {}: {}", executable, std::strerror(error)));

@@ -18,6 +18,9 @@ namespace saccade::tuner {
 inline constexpr int kWorkerChannel = 3;  ///< a stream socket: JSON lines in both directions
 inline constexpr int kWorkerArena = 4;    ///< memory shared with the tuner, for tables
 
+/// Set in a worker's environment: a process that has it starts no worker.
+inline constexpr const char* kWorkerMark = "SACCADE_TUNING_WORKER";
+
 /// Buffered lines over a descriptor.
 class LineReader {
  public:

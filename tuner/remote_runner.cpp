@@ -72,7 +72,9 @@ Status RemoteRunner::start_once(const Limits& limits) {
   SACCADE_ASSIGN(process_, WorkerProcess::start(settings_.executable));
   SACCADE_TRY(share_tables());
   Status refusal;
-  Exchange opened = await(0, settings_.watchdog.open_ms, limits, [&](const protocol::Reply& reply) {
+  bool greeted = false;
+  Exchange opened = await(0, settings_.watchdog.hello_ms, limits, [&](const protocol::Reply& reply) {
+    greeted = true;
     const auto* hello = std::get_if<protocol::Hello>(&reply);
     if (hello == nullptr || hello->protocol != protocol::kVersion || hello->abi != kGeneratorAbi ||
         hello->version != kGeneratorVersion) {
@@ -93,6 +95,12 @@ Status RemoteRunner::start_once(const Limits& limits) {
   }
   if (opened.end != Exchange::End::answered) {
     process_.reset();
+    if (!greeted) {
+      return Status::not_found(
+          fmt::format("{} did not answer as a tuning worker does: {}. Is it saccade-worker? "
+                      "SACCADE_WORKER, when it is set, must name that",
+                      settings_.executable, opened.reason));
+    }
     return Status::internal(
         fmt::format("the tuning worker {} failed to open the problem: {}", settings_.executable, opened.reason));
   }

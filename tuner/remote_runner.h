@@ -17,7 +17,8 @@ namespace saccade::tuner {
 
 /// How long the worker may be silent in each phase.
 struct Watchdog {
-  double open_ms = 60'000;  ///< start, device, oracle, buffers
+  double hello_ms = 10'000;  ///< to the first line: what is no worker is found out soon
+  double open_ms = 60'000;   ///< device, oracle, buffers
   double compile_ms = 60'000;
   double floor_ms = 5'000;  ///< for anything that runs a candidate,
   double factor = 20;       ///< or this many times its predicted time, if that is longer

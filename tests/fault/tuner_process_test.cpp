@@ -38,7 +38,7 @@ Status open(const std::string& script, double patience_ms) {
   const ScopedEnvironment environment("SACCADE_TEST_SCRIPT", script);
   WorkerSettings settings;
   settings.executable = SCRIPTED_WORKER;
-  settings.watchdog.open_ms = patience_ms;
+  settings.watchdog.open_ms = settings.watchdog.hello_ms = patience_ms;
   return RemoteRunner::open(std::move(settings), Limits()).status();
 }
 
@@ -122,6 +122,36 @@ TEST(RemoteRunner, SilentWorkerIsGivenUp) {
   const Status status = open("silent", 200);
   EXPECT_FALSE(status.ok());
   EXPECT_NE(status.message().find("no answer within 0.2 s"), std::string::npos) << status.message();
+  EXPECT_FALSE(has_children());
+}
+
+TEST(RemoteRunner, AProgramThatIsNoWorkerAndNeverEndsIsEndedAndNamed) {
+  const std::string program = "/usr/bin/yes";
+  if (access(program.c_str(), X_OK) != 0) GTEST_SKIP() << program << " is not here";
+  WorkerSettings settings;
+  settings.executable = program;
+  settings.watchdog.hello_ms = 200;
+  const Status status = RemoteRunner::open(std::move(settings), Limits()).status();
+  EXPECT_EQ(status.code(), StatusCode::not_found);
+  EXPECT_NE(status.message().find(program + " did not answer as a tuning worker does"), std::string::npos)
+      << status.message();
+  EXPECT_NE(status.message().find("SACCADE_WORKER"), std::string::npos) << status.message();
+  EXPECT_FALSE(has_children());
+}
+
+TEST(WorkerProcess, IsNotStartedByAWorker) {
+  {
+    const auto worker = start("mark");
+    std::string line;
+    ASSERT_EQ(worker->receive(10'000, line), LineReader::Event::line);
+    EXPECT_EQ(line, "1 and silent");
+  }
+  // As the host would find itself, started because SACCADE_WORKER names it.
+  const ScopedEnvironment environment(kWorkerMark, "1");
+  const auto worker = WorkerProcess::start(SCRIPTED_WORKER);
+  ASSERT_FALSE(worker.ok());
+  EXPECT_EQ(worker.status().code(), StatusCode::invalid_argument);
+  EXPECT_NE(worker.status().message().find("SACCADE_WORKER names the wrong program"), std::string::npos);
   EXPECT_FALSE(has_children());
 }
 

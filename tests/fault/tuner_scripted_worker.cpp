@@ -1,5 +1,6 @@
 // A "worker" that breaks the protocol in the way that SACCADE_TEST_SCRIPT names.
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -48,6 +49,13 @@ int main() {
     }
     char c = 0;
     say(std::to_string(highest) + (read(0, &c, 1) == 0 ? " empty" : " open") + "\n");
+  }
+  if (script == "mark") {
+    // Whether it is marked as a worker, and whether its standard output leads nowhere.
+    const char* mark = std::getenv("SACCADE_TUNING_WORKER");
+    struct stat output{}, nowhere{};
+    const bool silent = fstat(1, &output) == 0 && stat("/dev/null", &nowhere) == 0 && output.st_rdev == nowhere.st_rdev;
+    say(std::string(mark == nullptr ? "0" : mark) + (silent ? " and silent" : " and loud") + "\n");
   }
   // Silent from here on, until the tuner hangs up or kills.
   while (!read_line().empty()) {
