@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <concepts>
 #include <limits>
 #include <span>
 #include <string>
@@ -44,11 +45,11 @@ CLI::Validator number(Number least, Number most) {
 
 /// "100,512,37"
 void add_lengths(CLI::App& app, const std::string& name, std::vector<std::int64_t>& lengths, const std::string& help) {
-  const auto read = [name, &lengths](const std::string& text) {
+  const auto read = [&lengths](const std::string& text) {
     for (std::size_t begin = 0; begin <= text.size();) {
       const std::size_t end = std::min(text.find(',', begin), text.size());
       const auto length = number_from<std::int64_t>(std::string_view(text).substr(begin, end - begin));
-      if (!length) throw CLI::ValidationError(name, fmt::format("'{}' is no list such as 100,512,37", text));
+      if (!length) throw CLI::ValidationError(fmt::format("'{}' is no list of lengths such as 100,512,37", text));
       lengths.push_back(*length);
       begin = end + 1;
     }

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <charconv>
-#include <concepts>
 #include <optional>
 #include <string_view>
 #include <system_error>
