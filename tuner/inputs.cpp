@@ -33,8 +33,10 @@ std::vector<std::int32_t> ragged(std::int64_t batch, std::int64_t longest) {
 
 /// Work items of 128 rows; eight waves of them keep the tail's share as small as in the full problem.
 constexpr std::int64_t kRowsPerItem = 128, kWaves = 8;
-/// Fewer query rows than this many blocks of one head are another problem, whatever the mask.
-constexpr std::int64_t kLeastBlocks = 8;
+/// Query rows are the last to go: a run may be this many times the limit before, and of the rows two waves are left, or this
+/// many blocks of one head. Fewer are another problem, whatever the mask.
+constexpr double kRowPatience = 8;
+constexpr std::int64_t kLeastWavesOfRows = 2, kLeastBlocks = 4;
 
 /// Whether the mask keeps about the same share of the keys when only the first `rows` query rows are there. Under a causal
 /// mask counted from the top it does not: these rows have the fewest keys.
@@ -113,11 +115,13 @@ Shape race_shape(const Problem& problem, const Shape& shape, const expr::Binding
     cut.heads_q = cut.heads_kv * group;
     us /= 2;
   }
-  if (us > measurement.run_limit_us) {
+  const double row_limit_us = kRowPatience * measurement.run_limit_us;
+  if (us > row_limit_us) {
+    const std::int64_t least = kLeastWavesOfRows * std::max(parallel_units, 1);
     const std::int64_t heads = std::max<std::int64_t>(cut.batch * cut.heads_q, 1);
     const std::int64_t rows_that_fit =
-        static_cast<std::int64_t>(static_cast<double>(cut.seqlen_q) * (measurement.run_limit_us / us));
-    const std::int64_t least_rows = std::max((enough + heads - 1) / heads, kLeastBlocks) * kRowsPerItem;
+        static_cast<std::int64_t>(static_cast<double>(cut.seqlen_q) * (row_limit_us / us));
+    const std::int64_t least_rows = std::max((least + heads - 1) / heads, kLeastBlocks) * kRowsPerItem;
     const std::int64_t rows = std::max(rows_that_fit / kRowsPerItem * kRowsPerItem, least_rows);
     if (rows < cut.seqlen_q && keeps_density(problem, cut, rows, given)) cut.seqlen_q = rows;
   }

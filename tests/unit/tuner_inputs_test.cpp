@@ -115,8 +115,8 @@ TEST(RaceShape, TakesFewerQueryRowsWhereTheMaskLetsIt) {
   constexpr double kPredictedUs = 40e6;
   for (const char* mask : {"true", "kv_idx <= q_idx + (len_kv - len_q)", "abs(q_idx - kv_idx) < 4096"}) {
     const Shape cut = race_shape(problem_with(mask, "score", {}), shape, {}, quick, kPredictedUs, 2);
-    EXPECT_LE(cut.seqlen_q, 1024) << mask;
-    EXPECT_GE(cut.seqlen_q * cut.heads_q / 128, 8 * 2) << mask;
+    EXPECT_LE(cut.seqlen_q, 512) << mask;
+    EXPECT_GE(cut.seqlen_q * cut.heads_q / 128, 2 * 2) << mask;
     EXPECT_EQ(cut.seqlen_kv, shape.seqlen_kv) << mask;
     EXPECT_TRUE(validate(cut, Problem()).ok());
   }
