@@ -1,6 +1,7 @@
 #include "python/native/error.h"
 
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
 
 namespace nb = nanobind;
 

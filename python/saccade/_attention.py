@@ -30,7 +30,7 @@ class Compiled:
         values = {**mask.values, **score.values}
         self.scalars = tuple(values.get(leaf, leaf.value) for leaf in names.scalars)
         self.tables = tuple(values.get(leaf, leaf.tensor) for leaf in names.tables)
-        scalars = tuple((names.name_of(s), _scalar_dtype(v)) for s, v in zip(names.scalars, self.scalars))
+        scalars = tuple((names.name_of(s), ex.declared_dtype(s, v)) for s, v in zip(names.scalars, self.scalars))
         self.declared = (scalars, tuple((names.name_of(t), t.dtype, t.rank) for t in names.tables))
         self.equal_lengths = equal_lengths
 
@@ -40,14 +40,6 @@ class Compiled:
 
 def _is_true(node):
     return isinstance(node, ex.Constant) and node.value is True
-
-
-def _scalar_dtype(value):
-    if isinstance(value, float):
-        return _SCALAR_DTYPES["f32"]
-    if not -(1 << 63) <= value < 1 << 63:
-        raise InvalidArgument(f"{value} does not fit 64 bits")
-    return _SCALAR_DTYPES["i32" if -(1 << 31) <= value < 1 << 31 else "i64"]
 
 
 def _without_infinities(node):

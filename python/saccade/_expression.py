@@ -281,13 +281,14 @@ class Variable(Node):
 
 
 class Scalar(Node):
-    """A number that is an argument of the kernel: another value compiles nothing."""
+    """A number that is an argument of the kernel: another value compiles nothing. `declared`: its saccade_dtype where the
+    value does not say it."""
 
-    __slots__ = ("name", "value")
+    __slots__ = ("declared", "name", "value")
 
-    def __init__(self, name, value):
-        super().__init__(FLOAT if isinstance(value, float) else INT)
-        self.name, self.value = name, value
+    def __init__(self, name, value, declared=None):
+        super().__init__(FLOAT if (isinstance(value, float) if declared is None else declared == 0) else INT)
+        self.name, self.value, self.declared = name, value, declared
 
     def text(self, names):
         return names.of(self)
@@ -443,6 +444,13 @@ def walk(node: Node):
             seen.add(id(current))
             stack.extend(current.children())
             yield current
+
+
+def leaves_of(node: Node):
+    """The numbers and tables of an expression."""
+    names = Names()
+    node.text(names)
+    return (*names.scalars, *names.tables)
 
 
 def bare(text: str) -> str:
@@ -730,6 +738,17 @@ def check_value(name, value):
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise InvalidArgument(f"{name} is {value!r}; an int or a float is wanted")
     return int(value) if isinstance(value, numbers.Integral) else float(value)
+
+
+def declared_dtype(scalar: Scalar, value) -> int:
+    """saccade_dtype of a run-time number: f32, or i32 or i64 by its size."""
+    if scalar.declared is not None:
+        return scalar.declared
+    if isinstance(value, float):
+        return 0
+    if not -(1 << 63) <= value < 1 << 63:
+        raise InvalidArgument(f"{value} does not fit 64 bits")
+    return 8 if -(1 << 31) <= value < 1 << 31 else 9
 
 
 b, h, q_idx, kv_idx, len_q, len_kv = (Variable(n) for n in ("b", "h", "q_idx", "kv_idx", "len_q", "len_kv"))

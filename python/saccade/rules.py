@@ -10,6 +10,7 @@ must be on the device of q, k and v, and are read when the kernel runs. A read o
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any, Callable
 
@@ -29,22 +30,36 @@ _ALIGNMENTS = ("top_left", "bottom_right")
 
 
 class _Rule:
-    """An expression, and the values of its numbers and tensors where they are others than those that it was made with."""
+    """An expression, and the values of its numbers and tensors where they are others than those that it was made with.
 
-    __slots__ = ("_compiled", "node", "values")
+    text: the rule in Saccade's language. numbers, tables: the values of the names in it, in the order of `names`, which is
+    JSON: [[name, dtype] of each number], [[name, dtype, rank] of each table].
+    """
 
     def __init__(self, node: ex.Node, values: dict[Any, Any] | None = None):
         self.node, self.values = node, values or {}
-        self._compiled = None
+        names = ex.Names()
+        self.text = ex.bare(node.text(names))
+        self.numbers = tuple(self.value_of(leaf) for leaf in names.scalars)
+        self.tables = tuple(self.value_of(leaf) for leaf in names.tables)
+        self.names = json.dumps([[[names.name_of(leaf), ex.declared_dtype(leaf, value)] for leaf, value in zip(names.scalars, self.numbers)],
+                                 [[names.name_of(leaf), leaf.dtype, leaf.rank] for leaf in names.tables]])
 
     def __repr__(self):
-        return f"saccade.{type(self).__name__}({ex.bare(self.node.text(ex.Names()))!r})"
+        return f"saccade.{type(self).__name__}({self.text!r})"
 
     def __reduce__(self):
-        names = ex.Names()
-        text = ex.bare(self.node.text(names))
-        leaves = {leaf: self.value_of(leaf) for leaf in (*names.scalars, *names.tables)}
-        return _rebuilt, (type(self).__name__, text, {names.name_of(leaf): value for leaf, value in leaves.items()})
+        scalars, tables = json.loads(self.names)
+        values = zip((*scalars, *tables), (*self.numbers, *self.tables))
+        return _rebuilt, (type(self).__name__, self.text, {declared[0]: value for declared, value in values})
+
+    def to(self, device, non_blocking=False):
+        """The rule with its tensors (PyTorch's) on `device`."""
+        leaves = dict(self.values)
+        for part in ex.leaves_of(self.node):
+            if isinstance(part, ex.Table):
+                leaves[part] = self.value_of(part).to(device, non_blocking=non_blocking)
+        return type(self)(self.node, leaves)
 
     def value_of(self, leaf):
         if leaf in self.values:

@@ -1,0 +1,265 @@
+"""Saccade as PyTorch operators: torch.compile, fake tensors, autocast, CUDA graphs, the current stream of each device.
+
+`attention` and `varlen_attention` take what saccade.attention and saccade.varlen_attention take. Inside torch.compile rules must
+exist before: make them with saccade.mask(...), saccade.window(...) and so on outside of the compiled function, or give text.
+`scaled_dot_product_attention` takes exactly the arguments of torch.nn.functional.scaled_dot_product_attention.
+
+There is no backward pass yet: inputs that require grad raise saccade.Unsupported.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+
+import torch
+
+from saccade import _attention, rules
+from saccade import _expression as ex
+from saccade.errors import InvalidArgument, Unsupported
+
+__all__ = ["attention", "scaled_dot_product_attention", "varlen_attention"]
+
+_NO_GRAD = ("an input requires grad, and Saccade has no backward pass yet: detach() the inputs or call it under torch.no_grad()")
+
+# A rule crosses the operator as text, the names in it (JSON, see rules.Mask) and values.
+_RULE = "Tensor[] tables, float[] numbers, str mask, str mask_names, str score, str score_names, str causal, str window"
+_library = torch.library.Library("saccade", "DEF")
+_library.define(f"attention(Tensor q, Tensor k, Tensor v, {_RULE}, str layout, bool return_lse, float? scale, str tuning) "
+                "-> (Tensor, Tensor)")
+_library.define(f"varlen_attention(Tensor q, Tensor k, Tensor v, Tensor cu_seqlens_q, Tensor cu_seqlens_kv, SymInt max_seqlen_q, "
+                f"SymInt max_seqlen_kv, {_RULE}, bool return_lse, float? scale, str tuning) -> (Tensor, Tensor)")
+
+
+class _Bound:
+    """A native operator, and which of a call's tables and numbers it takes, in its order."""
+
+    def __init__(self, mask, mask_names, score, score_names, causal, window, layout, return_lse, tuning):
+        tables, numbers = [], []
+        mask_rule = self._rule(mask, mask_names, ex.BOOL, rules.Mask, tables, numbers)
+        score_rule = self._rule(score, score_names, ex.FLOAT, rules.Score, tables, numbers)
+        bounds = []
+        for side in "lr":
+            bounds.append(len(numbers) if side in window else -1)
+            if side in window:
+                numbers.append(None)
+        window_bounds = tuple(bounds) if window else None
+        compiled = _attention.rule_of(mask_rule, score_rule, {"": None, "equal": True}.get(causal, causal), window_bounds)
+        self.operator = compiled.operator(layout, return_lse, _attention.policy_of(tuning))
+        # Numbers are placeholders here: each says where it stands.
+        self.tables = [tables.index(table) for table in compiled.tables]
+        self.numbers = [(place, dtype != 0) for place, (_, dtype) in zip(compiled.scalars, compiled.declared[0])]
+
+    @staticmethod
+    def _rule(text, names, kind, made, tables, numbers):
+        if not text:
+            return None
+        scalars, declared = json.loads(names)
+        leaves = {}
+        for name, dtype in scalars:
+            leaves[name] = ex.Scalar(name, len(numbers), dtype)
+            numbers.append(leaves[name])
+        for name, dtype, rank in declared:
+            leaves[name] = ex.Table(name, len(tables), dtype, rank)
+            tables.append(len(tables))
+        return made(ex.Text(text, leaves, kind))
+
+    def arguments(self, tables, numbers):
+        return (tuple(tables[i] for i in self.tables),
+                tuple(int(numbers[i]) if is_int else numbers[i] for i, is_int in self.numbers))
+
+
+@functools.lru_cache(maxsize=512)
+def _bound(*rule):
+    return _Bound(*rule)
+
+
+def _attention_kernel(q, k, v, tables, numbers, mask, mask_names, score, score_names, causal, window, layout, return_lse, scale,
+                      tuning):
+    bound = _bound(mask, mask_names, score, score_names, causal, window, layout, return_lse, tuning)
+    tables, numbers = bound.arguments(tables, numbers)
+    result = bound.operator(q, k, v, tables, numbers, scale, None, None, None, None, None, 0, 0)
+    return result if return_lse else (result, q.new_empty(0, dtype=torch.float32))
+
+
+def _varlen_kernel(q, k, v, cu_seqlens_q, cu_seqlens_kv, max_seqlen_q, max_seqlen_kv, tables, numbers, mask, mask_names, score,
+                   score_names, causal, window, return_lse, scale, tuning):
+    bound = _bound(mask, mask_names, score, score_names, causal, window, "thd", return_lse, tuning)
+    tables, numbers = bound.arguments(tables, numbers)
+    result = bound.operator(q, k, v, tables, numbers, scale, None, None, None, cu_seqlens_q, cu_seqlens_kv, max_seqlen_q,
+                            max_seqlen_kv)
+    return result if return_lse else (result, q.new_empty(0, dtype=torch.float32))
+
+
+def _output_like(q, v):
+    if q.shape[-1] == v.shape[-1]:
+        return torch.empty_like(q)
+    strides = q.stride()
+    order = sorted(range(q.dim() - 1), key=lambda axis: -strides[axis])
+    return torch.empty_permuted((*q.shape[:-1], v.shape[-1]), (*order, q.dim() - 1), dtype=q.dtype, device=q.device)
+
+
+def _attention_fake(q, k, v, tables, numbers, mask, mask_names, score, score_names, causal, window, layout, return_lse, scale,
+                    tuning):
+    heads, rows = (q.shape[1], q.shape[2]) if layout == "bhsd" else (q.shape[2], q.shape[1])
+    sizes = (q.shape[0], heads, rows) if return_lse else (0,)
+    return _output_like(q, v), q.new_empty(sizes, dtype=torch.float32)
+
+
+def _varlen_fake(q, k, v, cu_seqlens_q, cu_seqlens_kv, max_seqlen_q, max_seqlen_kv, tables, numbers, mask, mask_names, score,
+                 score_names, causal, window, return_lse, scale, tuning):
+    sizes = (q.shape[1], q.shape[0]) if return_lse else (0,)
+    return _output_like(q, v), q.new_empty(sizes, dtype=torch.float32)
+
+
+def _refuse_gradients(ctx, *_, **__):
+    del ctx
+    raise Unsupported(_NO_GRAD)
+
+
+def _register():
+    for name, kernel, fake in (("attention", _attention_kernel, _attention_fake), ("varlen_attention", _varlen_kernel, _varlen_fake)):
+        for key in ("CPU", "CUDA"):
+            _library.impl(name, kernel, key)
+        torch.library.register_fake(f"saccade::{name}", fake, lib=_library)
+        torch.library.register_autograd(f"saccade::{name}", _refuse_gradients, setup_context=_refuse_gradients, lib=_library)
+
+
+_register()
+
+
+def _parts(rule, made):
+    """(text, names, numbers, tables) of a rule."""
+    if rule is None:
+        return "", "", (), ()
+    if isinstance(rule, str):
+        return rule, "[[], []]", (), ()
+    if not isinstance(rule, (rules.Mask, rules.Score)):
+        if torch.compiler.is_compiling():
+            raise InvalidArgument("inside torch.compile a rule must exist before: make it outside, with saccade.mask(function)")
+        rule = made(rule)
+    return rule.text, rule.names, rule.numbers, rule.tables
+
+
+def _rule_arguments(mask, score, causal, window):
+    mask_text, mask_names, mask_numbers, mask_tables = _parts(mask, rules.mask)
+    score_text, score_names, score_numbers, score_tables = _parts(score, rules.score)
+    numbers = [*mask_numbers, *score_numbers]
+    sides = ""
+    if window is not None:
+        left, right = window
+        if left >= 0:
+            sides += "l"
+            numbers.append(left)
+        if right >= 0:
+            sides += "r"
+            numbers.append(right)
+    for number in numbers:
+        if isinstance(number, int) and abs(number) > 1 << 53:
+            raise InvalidArgument(f"{number} is beyond 2^53, which a PyTorch operator cannot carry; saccade.attention can")
+    causal = "equal" if causal is True else causal or ""
+    return [*mask_tables, *score_tables], numbers, mask_text, mask_names, score_text, score_names, causal, sides
+
+
+def _autocast(q, k, v):
+    """As autocast does for PyTorch's own attention."""
+    kind = q.device.type
+    if torch.is_autocast_enabled(kind):
+        dtype = torch.get_autocast_dtype(kind)
+        q, k, v = q.to(dtype), k.to(dtype), v.to(dtype)
+    return q, k, v
+
+
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
+
+
+def _is_plain(*tensors):
+    """Whether nothing watches the call (torch.compile, fake tensors, subclasses, functorch): the operator's own cost, more than
+    that of the rest, can be saved then."""
+    return (not torch.compiler.is_compiling() and all(type(t) in _PLAIN for t in tensors)
+            and torch._C._len_torch_dispatch_stack() == 0 and torch._C._functorch.peek_interpreter_stack() is None)
+
+
+def attention(q, k, v, *, mask=None, score=None, causal=None, window=None, scale=None, layout="bhsd", return_lse=False,
+              tuning="off"):
+    """saccade.attention as a PyTorch operator. Same arguments, but for out, stream (the current one) and copy."""
+    q, k, v = _autocast(q, k, v)
+    if _is_plain(q, k, v):
+        return _attention.attention(q, k, v, mask=mask, score=score, causal=causal, window=window, scale=scale, layout=layout,
+                                    return_lse=return_lse, tuning=tuning)
+    out, lse = torch.ops.saccade.attention(q, k, v, *_rule_arguments(mask, score, causal, window), layout, return_lse, scale, tuning)
+    return (out, lse) if return_lse else out
+
+
+def varlen_attention(q, k, v, cu_seqlens_q, cu_seqlens_kv=None, *, max_seqlen_q, max_seqlen_kv=None, mask=None, score=None,
+                     causal=None, window=None, scale=None, return_lse=False, tuning="off"):
+    """saccade.varlen_attention as a PyTorch operator. max_seqlen_q must be given: it may be more than the longest sequence."""
+    same = cu_seqlens_kv is None or cu_seqlens_kv is cu_seqlens_q
+    if not same and (causal is True or (window is not None and not causal)):
+        raise InvalidArgument("queries and keys have cu_seqlens of their own: say causal='top_left' or 'bottom_right'")
+    if cu_seqlens_kv is None:
+        cu_seqlens_kv = cu_seqlens_q
+    if max_seqlen_kv is None:
+        if not same:
+            raise InvalidArgument("max_seqlen_kv is needed when keys have cu_seqlens of their own")
+        max_seqlen_kv = max_seqlen_q
+    q, k, v = _autocast(q, k, v)
+    if _is_plain(q, k, v):
+        return _attention.varlen_attention(q, k, v, cu_seqlens_q, cu_seqlens_kv, max_seqlen_q=max_seqlen_q,
+                                           max_seqlen_kv=max_seqlen_kv, mask=mask, score=score, causal=causal, window=window,
+                                           scale=scale, return_lse=return_lse, tuning=tuning)
+    out, lse = torch.ops.saccade.varlen_attention(q, k, v, cu_seqlens_q, cu_seqlens_kv, max_seqlen_q, max_seqlen_kv,
+                                                  *_rule_arguments(mask, score, causal, window), return_lse, scale, tuning)
+    return (out, lse) if return_lse else out
+
+
+def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
+    """torch.nn.functional.scaled_dot_product_attention, arguments and meaning: query [N, ..., Hq, L, E], key [N, ..., H, S, E],
+    value [N, ..., H, S, Ev]; attn_mask broadcasts to [N, ..., Hq, L, S], bool (True is kept) or added to the scores; is_causal
+    is aligned to the top left; heads may differ only with enable_gqa. Rows that keep no key give 0.
+    Raises Unsupported for dropout, InvalidArgument for attn_mask together with is_causal."""
+    if dropout_p > 0.0:
+        raise Unsupported(f"dropout_p is {dropout_p}; Saccade has no dropout yet (pass dropout_p=0.0, or use PyTorch's)")
+    if attn_mask is not None and is_causal:
+        raise InvalidArgument("attn_mask and is_causal cannot both be given (as in PyTorch)")
+    if query.dim() < 3 or key.dim() != query.dim() or value.dim() != query.dim():
+        raise InvalidArgument(f"query, key and value have {query.dim()}, {key.dim()} and {value.dim()} dimensions; as many, and "
+                              "at least 3, are wanted")
+    leading = query.shape[:-2]
+    q, k, v = _four_dimensions(query), _four_dimensions(key), _four_dimensions(value)
+    if q.shape[1] != k.shape[1] and not enable_gqa:
+        raise InvalidArgument(f"query has {q.shape[1]} heads and key {k.shape[1]}: enable_gqa=True allows a multiple")
+    mask = score = None
+    if attn_mask is not None:
+        mask, score = rule_of_tensor(attn_mask, (*leading, query.shape[-2], key.shape[-2]))
+    out = attention(q, k, v, mask=mask, score=score, causal="top_left" if is_causal else None, scale=scale)
+    return out if query.dim() == 4 else out.reshape(*leading, query.shape[-2], value.shape[-1])
+
+
+_DTYPES = {torch.bool: 13, torch.float32: 0, torch.float16: 1, torch.bfloat16: 2, torch.float64: 5}
+
+
+def rule_of_tensor(tensor, shape):
+    """(mask, score), one of them None, for a tensor that broadcasts to `shape` [..., heads, q_length, kv_length]: bool, True is
+    kept; else it is added to the scores."""
+    table = _four_dimensions(tensor.expand(shape))
+    if table.dtype == torch.bool:
+        return _table_rule(rules.Mask, "keep[b, h, q_idx, kv_idx]", "keep", table), None
+    if table.dtype not in _DTYPES:
+        raise InvalidArgument(f"attn_mask is {table.dtype}; bool and floating point are possible")
+    return None, _table_rule(rules.Score, "score + bias[b, h, q_idx, kv_idx]", "bias", table)
+
+
+_DTYPES = {torch.bool: 13, torch.float32: 0, torch.float16: 1, torch.bfloat16: 2, torch.float64: 5}
+
+
+def _table_rule(made, text, name, table):
+    """A rule of one 4-dimensional table. torch.compile follows this, so nothing here looks into the tensor."""
+    kind = ex.BOOL if made is rules.Mask else ex.FLOAT
+    return made(ex.Text(text, {name: ex.Table(name, table, _DTYPES[table.dtype], 4)}, kind))
+
+
+def _four_dimensions(tensor):
+    if tensor.dim() == 4:
+        return tensor
+    return tensor.unsqueeze(0) if tensor.dim() == 3 else tensor.flatten(0, -4)
