@@ -83,8 +83,7 @@ def reference(q, k, v, mask=None, score=None, scale=None) -> Dense:
     moved = probabilities * scores.masked_fill(~kept, 0.0).abs() * half_f32
     most = moved @ v.abs() + moved.sum(-1, keepdim=True) * out.abs()
     most = most + (probabilities @ v.abs()) * half_storage + out.abs() * half_f32
-    in_lse = moved.sum(-1) + half_f32 * torch.where(kept.any(-1), lse, torch.zeros_like(lse)).abs()
-    return Dense(out, lse, _largest(most), _largest(in_lse))
+    return Dense(out, lse, _largest(most), _largest(moved.sum(-1)))
 
 
 def unfused(q, k, v, mask=None, score=None, scale=None) -> Dense:
@@ -116,7 +115,8 @@ def _half_ulp(dtype, largest) -> float:
 
 def check(got, lse, exact: Dense, plain: Dense) -> None:
     """Asserts that the error against float64 is at most twice the plain implementation's, plus one rounding of the output.
-    A plain result can be right by luck, as with few keys; its error counts as at least what roundings alone would give."""
+    A plain result can be right by luck, as with few keys; its error counts as at least what roundings alone would give. The lse
+    may be off by 4 float32 ulps besides. (The rule of tuner/reference.h.)"""
     assert got.shape == exact.out.shape
     assert not torch.isnan(got).any(), "NaN in the output"
     error = _furthest(got, exact.out)
@@ -130,7 +130,7 @@ def check(got, lse, exact: Dense, plain: Dense) -> None:
     assert not got[empty].any(), "a row without a key gives 0"
     error = _furthest(lse[~empty], exact.lse[~empty])
     allowed = 2 * max(_furthest(plain.lse[~empty], exact.lse[~empty]), exact.lse_rounding)
-    allowed += _half_ulp(torch.float32, _largest(exact.lse[~empty].abs()))
+    allowed += 8 * _half_ulp(torch.float32, _largest(exact.lse[~empty].abs()))
     assert error <= allowed, f"error {error:.3g} of the lse, allowed {allowed:.3g}"
 
 
