@@ -13,6 +13,8 @@
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 
+#include "base/printable.h"
+
 namespace saccade::log {
 namespace {
 
@@ -69,7 +71,7 @@ const Settings& settings() {
 bool enabled(Topic topic) { return settings().topic[static_cast<std::size_t>(topic)]; }
 
 void info(Topic topic, std::string_view message) {
-  if (enabled(topic)) logger().info("{}: {}", kTopicNames[static_cast<std::size_t>(topic)], message);
+  if (enabled(topic)) logger().info("{}: {}", kTopicNames[static_cast<std::size_t>(topic)], printable(message));
 }
 
 void warn_once(std::string_view message) {
@@ -77,7 +79,7 @@ void warn_once(std::string_view message) {
   static auto& seen = *new std::set<std::string, std::less<>>;
   if (!settings().warnings) return;
   const std::lock_guard lock(mutex);
-  if (seen.emplace(message).second) logger().warn("warning: {}", message);
+  if (seen.emplace(message).second) logger().warn("warning: {}", printable(message));
 }
 
 }  // namespace saccade::log

@@ -13,6 +13,7 @@
 #include "cli/named_rules.h"
 #include "cli/numbers.h"
 #include "generator/family.h"
+#include "runtime/cpu/thread_check.h"
 
 namespace saccade::cli {
 namespace {
@@ -27,7 +28,7 @@ constexpr const char* kExitCodes =
     "  130  interrupted; what was finished is kept\n";
 
 constexpr std::int64_t kMaxSize = std::int64_t{1} << 40;  // beyond what any problem may have
-constexpr int kMaxHeadDim = 1 << 16, kMaxThreads = 4096;
+constexpr int kMaxHeadDim = 1 << 16;
 
 /// CLI11 itself would read 010 as 8, and take 0x10, +5 and " 5".
 template <class Number>
@@ -138,7 +139,9 @@ void add_engine(CLI::App& app, Options& options, bool with_tuning) {
   app.add_option("--arch", e.arch,
                  "restrict the CPU to avx2 or avx512; emit and compile: also sm_80 ... sm_120a, without a GPU")
       ->group(group);
-  app.add_option("--threads", e.threads, "CPU threads (default: all)")->check(number(0, kMaxThreads))->group(group);
+  app.add_option("--threads", e.threads, "CPU threads (default: all)")
+      ->check(number(0, cpu::most_threads()))
+      ->group(group);
   app.add_option("--schedule", e.schedule, "use this schedule: JSON or a JSON file")->type_name("JSON")->group(group);
   if (with_tuning)
     app.add_option("--tuning", e.tuning, "off (cost model), quick (2 s), normal (15 s) or exhaustive")->group(group);
@@ -158,7 +161,8 @@ void add_demo(CLI::App& app, Options& options) {
   add_common(*command, options);
   DemoOptions& d = options.demo;
   command->add_option("--tuning", options.engine.tuning, "off, quick (default), normal or exhaustive");
-  command->add_option("--threads", options.engine.threads, "CPU threads (default: all)")->check(number(0, kMaxThreads));
+  command->add_option("--threads", options.engine.threads, "CPU threads (default: all)")
+      ->check(number(0, cpu::most_threads()));
   command->add_option("--data", d.data, "minilm_qkv.safetensors (default: where the build or the package has it)")
       ->type_name("FILE");
   add_list(*command, "--only", d.only, "run the problems whose name contains this", "TEXT");

@@ -86,7 +86,9 @@ void print_report(const tuner::TuneReport& report, const Workload& workload, boo
                          report.cancelled  ? "; interrupted, the best so far stands"
                          : report.complete ? ""
                                            : "; the budget ended it"));
-  print_line(kept ? "kept       in the user cache" : "kept       nowhere (--no-cache)");
+  print_line(report.rounds == 0 ? "kept       nowhere (nothing was compared)"
+             : kept             ? "kept       in the user cache"
+                                : "kept       nowhere (--no-cache)");
 }
 
 }  // namespace
@@ -134,7 +136,7 @@ Expected<int> tune_command(const Options& options) {
     print_json({{"problem", parsed(to_json(workload.problem))},
                 {"shape", json_of(workload.shape, workload.problem)},
                 {"device", json_of(session.device->target())},
-                {"kept", keep},
+                {"kept", keep && report.rounds > 0},
                 {"report", parsed(to_json(report))}});
   } else {
     print_report(report, workload, session.device->target().kind == Target::Kind::cuda, keep);

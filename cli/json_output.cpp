@@ -1,6 +1,7 @@
 #include "cli/json_output.h"
 
 #include "cli/output.h"
+#include "runtime/cost_json.h"
 
 namespace saccade::cli {
 
@@ -8,15 +9,7 @@ void print_json(const Json& document) { print_line(document.dump(2, ' ', true, J
 
 Json parsed(const std::string& json) { return Json::parse(json, nullptr, false); }
 
-Json json_of(const Cost& cost) {
-  return {{"total_us", cost.total_us},
-          {"matrix_us", cost.matrix_us},
-          {"exp_us", cost.exp_us},
-          {"shared_us", cost.shared_us},
-          {"memory_us", cost.memory_us},
-          {"prologue_us", cost.prologue_us},
-          {"wave_efficiency", cost.wave_efficiency}};
-}
+Json json_of(const Cost& cost) { return cost_json<Json>(cost); }
 
 Json json_of(const Shape& shape, const Problem& problem) {
   Json json = {{"batch", shape.batch},

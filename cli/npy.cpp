@@ -9,7 +9,7 @@
 #include <string_view>
 #include <utility>
 
-#include "cli/printable.h"
+#include "base/printable.h"
 
 namespace saccade::cli {
 namespace {

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "cli/printable.h"
+#include "base/printable.h"
 
 namespace saccade::cli {
 

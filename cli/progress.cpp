@@ -8,7 +8,7 @@
 #include <cstdio>
 #include <utility>
 
-#include "cli/printable.h"
+#include "base/printable.h"
 
 namespace saccade::cli {
 

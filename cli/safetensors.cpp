@@ -8,7 +8,7 @@
 #include <set>
 #include <string_view>
 
-#include "cli/printable.h"
+#include "base/printable.h"
 
 namespace saccade::cli {
 namespace {

@@ -7,7 +7,9 @@
 
 namespace saccade {
 
-inline nlohmann::json cost_json(const Cost& cost) {
+/// `Json` is nlohmann::json, or nlohmann::ordered_json where the order of fields is shown.
+template <class Json = nlohmann::json>
+Json cost_json(const Cost& cost) {
   return {{"total_us", cost.total_us},
           {"matrix_us", cost.matrix_us},
           {"exp_us", cost.exp_us},

@@ -1,4 +1,4 @@
-#include "cli/printable.h"
+#include "base/printable.h"
 
 #include <gtest/gtest.h>
 

@@ -1,11 +1,11 @@
-#include "cli/printable.h"
+#include "base/printable.h"
 
 #include <fmt/format.h>
 
 #include <cstddef>
 #include <cstdint>
 
-namespace saccade::cli {
+namespace saccade {
 namespace {
 
 constexpr std::size_t kMaxNameBytes = 120;
@@ -63,4 +63,4 @@ std::string printable_name(std::string_view name) {
   return escaped(name.substr(0, kMaxNameBytes), {}) + "...";
 }
 
-}  // namespace saccade::cli
+}  // namespace saccade
