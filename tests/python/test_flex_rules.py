@@ -15,8 +15,12 @@ import saccade
 from dense import check_attention
 from flex_rules import RULES, SQUARE, Call, causal
 
-SQUARE_SHAPES = [(2, 8, 2, 130, 130, 64), (1, 8, 2, 257, 257, 96)]  # batch, heads, heads_kv, seqlen_q, seqlen_kv, head_dim
-OTHER_SHAPES = [(2, 8, 2, 130, 257, 64), (1, 4, 4, 257, 130, 96)]
+# batch, heads, heads_kv, seqlen_q, seqlen_kv, head_dim
+EQUAL = (2, 8, 2, 130, 130, 64)
+MORE_EQUAL = (1, 8, 2, 257, 257, 96)  # for rules that make sense for equal lengths only
+OTHERS = [(2, 8, 2, 130, 257, 64), (1, 4, 4, 257, 130, 96)]
+CASES = [(name, shape) for name, (_, lengths) in RULES.items()
+         for shape in ([EQUAL, MORE_EQUAL] if lengths == SQUARE else [EQUAL, *OTHERS])]
 
 
 def check_rule(inputs, rule, shape):
@@ -26,15 +30,8 @@ def check_rule(inputs, rule, shape):
     check_attention(saccade.attention(q, k, v, return_lse=True, **functions), q, k, v, **functions)
 
 
-@pytest.mark.parametrize("shape", SQUARE_SHAPES, ids=lambda s: f"{s[3]}x{s[4]}x{s[5]}")
-@pytest.mark.parametrize("name", RULES)
-def test_equal_lengths_match_float64(inputs, name, shape):
-    check_rule(inputs, RULES[name][0], shape)
-
-
-@pytest.mark.parametrize("shape", OTHER_SHAPES, ids=lambda s: f"{s[3]}x{s[4]}x{s[5]}")
-@pytest.mark.parametrize("name", [name for name, (_, lengths) in RULES.items() if lengths != SQUARE])
-def test_other_lengths_match_float64(inputs, name, shape):
+@pytest.mark.parametrize("name, shape", CASES, ids=lambda v: v if isinstance(v, str) else f"{v[3]}x{v[4]}x{v[5]}")
+def test_a_rule_matches_float64(inputs, name, shape):
     check_rule(inputs, RULES[name][0], shape)
 
 
@@ -213,7 +210,7 @@ def test_a_new_length_or_batch_compiles_nothing_after_the_first_of_its_bucket(in
     assert compiles() == 0
 
 
-def test_what_was_written_differently_but_means_the_same_may_share_nothing_but_must_agree(inputs):
+def test_text_constructors_and_functions_agree(inputs):
     q, k, v = inputs.qkv(seqlen_q=65)
     by_text = saccade.attention(q, k, v, mask=saccade.mask("kv_idx <= q_idx && q_idx - kv_idx < size", size=7))
     by_constructor = saccade.attention(q, k, v, mask=saccade.causal() & saccade.window(6, -1))

@@ -254,6 +254,16 @@ saccade.attention(q, k, v, mask=rule)
     assert (status, out, err) == (0, "", "")
 
 
+def test_the_end_prints_nothing_when_another_library_leaks_a_reference():
+    """As pytest and parts of PyTorch do."""
+    status, out, err = run_python("""
+import ctypes
+ctypes.pythonapi.Py_IncRef(ctypes.py_object(saccade.attention))
+saccade.attention(q, k, v, causal=True)
+""")
+    assert (status, out, err) == (0, "", "")
+
+
 def test_importing_neither_needs_nor_loads_torch():
     status, out, err = run_python("print('torch' in sys.modules, right(saccade.attention(q, k, v, mask=causal)))")
     assert (status, out.strip()) == (0, "False True"), err
