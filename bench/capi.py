@@ -120,9 +120,13 @@ def cpu_name():
         return next((line.split(":", 1)[1].strip() for line in file if line.startswith("model name")), platform.machine())
 
 
-def write_results(path, machine, rows, **more):
+def results_document(machine, rows, **more):
     """The format of every results file: command, commit, machine, date, rows."""
-    document = {"command": "python3 " + " ".join(sys.argv), "commit": commit(), "machine": machine,
-                "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"), **more, "rows": rows}
+    return {"command": "python3 " + " ".join(sys.argv), "commit": commit(), "machine": machine,
+            "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"), **more, "rows": rows}
+
+
+def write_results(path, machine, rows, **more):
+    """Writes a results_document."""
     pathlib.Path(path).parent.mkdir(parents=True, exist_ok=True)
-    pathlib.Path(path).write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    pathlib.Path(path).write_text(json.dumps(results_document(machine, rows, **more), indent=1) + "\n", encoding="utf-8")

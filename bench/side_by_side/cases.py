@@ -1,0 +1,59 @@
+"""What is timed: one cell of a grid, and its tensors."""
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from typing import Iterator
+
+import torch
+
+DTYPES = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
+IDENTITY = ("op", "dtype", "head_dim", "causal", "rule", "batch", "seqlen", "heads", "layout", "mode")
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """One cell: as many key as query heads, keys as many as queries. rule: "full", "causal" or one of attention_rules.NAMES.
+    layout: the order of the tensors in memory ("bhsd" or "bshd"); every implementation sees them as [batch, heads, seqlen, head_dim]."""
+    op: str
+    dtype: str
+    head_dim: int
+    causal: bool
+    batch: int
+    seqlen: int
+    heads: int
+    rule: str
+    layout: str = "bhsd"
+
+    def __str__(self):
+        return f"{self.op} {self.dtype} d{self.head_dim} {self.rule} {self.batch} x {self.seqlen} x {self.heads}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Grid:
+    """The product of its lists. tokens: batch * seqlen; width: heads * head_dim, both the same for all cells."""
+    op: str
+    dtypes: tuple[str, ...]
+    head_dims: tuple[int, ...]
+    rules: tuple[str, ...]
+    lengths: tuple[int, ...]
+    tokens: int
+    width: int
+    layout: str = "bhsd"
+
+    def cases(self) -> Iterator[Case]:
+        for dtype, head_dim, rule, length in itertools.product(self.dtypes, self.head_dims, self.rules, self.lengths):
+            yield Case(self.op, dtype, head_dim, rule != "full", max(1, self.tokens // length), length, max(1, self.width // head_dim),
+                       rule, self.layout)
+
+
+def random_tensor(case: Case, device: str, generator: torch.Generator) -> torch.Tensor:
+    """Standard normal [batch, heads, seqlen, head_dim], in memory in the case's layout."""
+    sizes = {"b": case.batch, "h": case.heads, "s": case.seqlen, "d": case.head_dim}
+    tensor = torch.randn([sizes[axis] for axis in case.layout], device=device, generator=generator).to(DTYPES[case.dtype])
+    return tensor if case.layout == "bhsd" else tensor.transpose(1, 2)
+
+
+def key_of(row: dict) -> tuple:
+    """What makes a row of a results file the same cell as another file's."""
+    return tuple(row.get(field) for field in IDENTITY)
