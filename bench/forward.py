@@ -31,8 +31,8 @@ from side_by_side.timing import MODES, CpuTimer, CudaTimer, Timing, interleaved
 FULL = {
     "cuda": {"dtype": ["bf16"], "head_dim": [64, 128, 256], "seqlen": [512, 1024, 2048, 4096, 8192, 16384], "tokens": 16384,
              "width": 2048, "rounds": 3, "idle_ms": 150.0, "launches": 20, "sustain_ms": 250.0, "repeats": 3, "batches": 400},
-    "cpu": {"dtype": ["f32", "bf16"], "head_dim": [64, 128], "seqlen": [512, 1024, 2048, 4096], "tokens": 4096, "width": 512, "rounds": 3,
-            "idle_ms": 100.0, "launches": 20, "sustain_ms": 400.0, "repeats": 3, "batches": 400},
+    "cpu": {"dtype": ["f32", "bf16"], "head_dim": [64, 128], "seqlen": [512, 1024, 2048, 4096], "tokens": 4096, "width": 512,
+            "rounds": 3, "idle_ms": 100.0, "launches": 20, "sustain_ms": 400.0, "repeats": 3, "batches": 400},
 }
 QUICK = {
     "cuda": {**FULL["cuda"], "head_dim": [128], "seqlen": [512, 2048], "rounds": 2, "repeats": 1, "batches": 50},
@@ -84,6 +84,8 @@ def parsed(arguments: list[str] | None) -> argparse.Namespace:
     options.kind = options.device.split(":")[0]
     if options.kind not in FULL:
         parser.error(f"--device is {options.device}; cuda, cuda:N and cpu are possible")
+    if options.kind == "cuda" and not torch.cuda.is_available():
+        parser.error(f"--device is {options.device}, and PyTorch sees no NVIDIA GPU; --device cpu is possible")
     return _with_defaults(options)
 
 
