@@ -53,8 +53,9 @@ def small(configuration):
 
 def built(configuration, implementation, dtype, device):
     torch.manual_seed(0)
-    return transformers.AutoModelForCausalLM.from_config(copy.deepcopy(configuration), attn_implementation=implementation,
-                                                         dtype=dtype).to(device).eval()
+    with device:
+        return transformers.AutoModelForCausalLM.from_config(copy.deepcopy(configuration), attn_implementation=implementation,
+                                                             dtype=dtype).eval()
 
 
 def padded_batch(batch, length, device):

@@ -13,9 +13,6 @@ endif()
 set_target_properties(saccade PROPERTIES
   VERSION ${PROJECT_VERSION} SOVERSION 0 LINK_DEPENDS ${CMAKE_SOURCE_DIR}/cmake/saccade.map
   LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib)
-if(SKBUILD)
-  set_target_properties(saccade PROPERTIES VERSION 0)  # a wheel holds no links: one file, named as the loader asks for it
-endif()
 # Opened and started at run time, from beside it.
 add_dependencies(saccade saccade_worker)
 if(TARGET saccade_clang)

@@ -18,22 +18,21 @@ constexpr const char* kForwardSymbol = "saccade_forward";
 constexpr const char* kCombineSymbol = "saccade_combine";
 
 Status supports(const Problem& problem, const Target& target) {
-  if (target.kind != Target::Kind::cpu) return Status::unsupported("cpu.fwd runs on CPUs only");
+  if (target.kind != Target::Kind::cpu) return Status::unsupported("runs on CPUs only");
   if (target.arch != "avx2" && target.arch != "avx512") {
-    return Status::unsupported(fmt::format("cpu.fwd needs avx2 or avx512, not '{}'", target.arch));
+    return Status::unsupported(fmt::format("needs avx2 or avx512, not '{}'", target.arch));
   }
-  if (problem.op != Op::forward) return Status::unsupported("cpu.fwd computes the forward pass only");
+  if (problem.op != Op::forward) return Status::unsupported("computes the forward pass only");
   const DataType type = problem.q_dtype;
   if (type != DataType::f32 && type != DataType::f16 && type != DataType::bf16) {
-    return Status::unsupported(fmt::format("cpu.fwd takes f32, f16 and bf16, not {}", name_of(type)));
+    return Status::unsupported(fmt::format("takes f32, f16 and bf16, not {}", name_of(type)));
   }
   if (problem.k_dtype != type || problem.v_dtype != type || problem.o_dtype != type) {
-    return Status::unsupported(
-        fmt::format("cpu.fwd takes one dtype for q, k, v and o, such as {} for all", name_of(type)));
+    return Status::unsupported(fmt::format("takes one dtype for q, k, v and o, such as {} for all", name_of(type)));
   }
   for (const int head_dim : {problem.head_dim_qk, problem.head_dim_v}) {
     if (head_dim < 1 || head_dim > 256) {
-      return Status::unsupported(fmt::format("cpu.fwd takes head dimensions 1 to 256, not {}", head_dim));
+      return Status::unsupported(fmt::format("takes head dimensions 1 to 256, not {}", head_dim));
     }
   }
   return {};

@@ -18,26 +18,24 @@ using cuda_sm80::parameters_from;
 constexpr std::string_view kSymbol = "saccade_forward";
 constexpr std::int64_t kMaxBlocks = std::numeric_limits<std::int32_t>::max();
 
-Status refuse(const std::string& reason) { return Status::unsupported(fmt::format("{} {}", cuda_sm80::kName, reason)); }
-
 Status supports(const Problem& problem, const Target& target) {
-  if (target.kind != Target::Kind::cuda) return refuse("runs on NVIDIA GPUs only");
+  if (target.kind != Target::Kind::cuda) return Status::unsupported("runs on NVIDIA GPUs only");
   if (target.compute_capability < 80) {
-    return refuse(fmt::format("needs sm_80 or newer, not {}", target.arch));
+    return Status::unsupported(fmt::format("needs sm_80 or newer, not {}", target.arch));
   }
-  if (problem.op != Op::forward) return refuse("computes the forward pass only");
+  if (problem.op != Op::forward) return Status::unsupported("computes the forward pass only");
   const DataType type = problem.q_dtype;
   if (type != DataType::f16 && type != DataType::bf16) {
-    return refuse(fmt::format("takes f16 and bf16, not {}", name_of(type)));
+    return Status::unsupported(fmt::format("takes f16 and bf16, not {}", name_of(type)));
   }
   if (problem.k_dtype != type || problem.v_dtype != type || problem.o_dtype != type) {
-    return refuse(fmt::format("takes one dtype for q, k, v and o, such as {} for all", name_of(type)));
+    return Status::unsupported(fmt::format("takes one dtype for q, k, v and o, such as {} for all", name_of(type)));
   }
   for (const int head_dim : {problem.head_dim_qk, problem.head_dim_v}) {
     if (head_dim < 8 || head_dim > 256 || head_dim % 8 != 0) {
       const int nearest = std::clamp((head_dim + 7) / 8 * 8, 8, 256);
-      return refuse(fmt::format("takes head dims that are multiples of 8 from 8 to 256, not {}; the nearest is {}",
-                                head_dim, nearest));
+      return Status::unsupported(fmt::format(
+          "takes head dims that are multiples of 8 from 8 to 256, not {}; the nearest is {}", head_dim, nearest));
     }
   }
   return {};
@@ -50,13 +48,14 @@ Status legal(const Problem& problem, const Target& target, const Shape& shape, c
   SACCADE_TRY(validate(shape, problem));
   SACCADE_ASSIGN(const Parameters p, parameters_from(schedule));
   SACCADE_TRY(cuda_sm80::check(problem, target, p));
-  if (shape.alignment < 2) return refuse("needs tensors aligned to their 2-byte elements");
+  if (shape.alignment < 2) return Status::unsupported("needs tensors aligned to their 2-byte elements");
   if (p.load_bytes > shape.alignment) {
-    return refuse(fmt::format("load_bytes {} needs that alignment of all pointers and strides, and {} is given",
-                              p.load_bytes, shape.alignment));
+    return Status::unsupported(
+        fmt::format("load_bytes {} needs that alignment of all pointers and strides, and {} is given", p.load_bytes,
+                    shape.alignment));
   }
   if (shape.heads_q > kMaxBlocks / std::max<std::int64_t>(1, row_tiles(shape, p))) {
-    return refuse(
+    return Status::unsupported(
         fmt::format("cannot hold {} heads of {} row tiles in a grid of 2^31 - 1 blocks; a larger tile_m might",
                     shape.heads_q, row_tiles(shape, p)));
   }

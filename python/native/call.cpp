@@ -111,12 +111,20 @@ void Call::read_stream() {
 }
 
 void Call::check_gradients() const {
-  if (framework_.needs_grad.is_none()) return;
-  if (nb::cast<bool>(framework_.needs_grad(inputs_.q, inputs_.k, inputs_.v, *nb::borrow<nb::tuple>(inputs_.tables)))) {
-    raise(SACCADE_UNSUPPORTED,
-          "an input requires grad, and Saccade has no backward pass yet: detach() the inputs or call it under "
-          "torch.no_grad()");
-  }
+  const auto check_one = [](nb::handle tensor) {
+    const Framework& framework = framework_of(tensor, "a table");
+    if (framework.grad_enabled.is_none()) return;
+    static PyObject* const attribute = PyUnicode_InternFromString("requires_grad");
+    const nb::object wanted = nb::steal(PyObject_GetAttr(tensor.ptr(), attribute));
+    if (!wanted.is_valid()) throw nb::python_error();
+    if (wanted.ptr() == Py_True && nb::cast<bool>(framework.grad_enabled())) {
+      raise(SACCADE_UNSUPPORTED,
+            "an input requires grad, and Saccade has no backward pass yet: detach() the inputs or call it under "
+            "torch.no_grad()");
+    }
+  };
+  for (const nb::handle tensor : {inputs_.q, inputs_.k, inputs_.v}) check_one(tensor);
+  for (const nb::handle table : nb::borrow<nb::tuple>(inputs_.tables)) check_one(table);
 }
 
 void Call::read_sizes() {
@@ -136,6 +144,12 @@ void Call::read_sizes() {
   must_agree(k_.shape[axes_.head], v_.shape[axes_.head], "head counts", k_, "k", v_, "v");
   must_agree(k_.shape[axes_.row], v_.shape[axes_.row], "lengths", k_, "k", v_, "v");
 
+  for (const auto& [tensor, name] : others) {
+    if (tensor.dtype != q_.dtype) {
+      raise_invalid(std::string("q is ") + name_of(q_.dtype) + " and " + name + " is " + name_of(tensor.dtype) +
+                    "; no kernel family takes different dtypes");
+    }
+  }
   signature_.q = q_.dtype;
   signature_.k = k_.dtype;
   signature_.v = v_.dtype;
@@ -224,6 +238,16 @@ void Call::read_outputs() {
     }
     for (int i = 0; i < inner; ++i) must_agree(q_.shape[i], o_.shape[i], "sizes", q_, "q", o_, "out");
     must_agree(v_.shape[inner], o_.shape[inner], "head dims of v and out", v_, "v", o_, "out");
+    if (o_.dtype != q_.dtype) {
+      raise_invalid(std::string("q is ") + name_of(q_.dtype) + " and out is " + name_of(o_.dtype) +
+                    "; out must be as q");
+    }
+    for (int i = 0; i < inner; ++i) {
+      if (o_.shape[i] > 1 && o_.stride[i] == 0 && o_.elements() > 0) {
+        raise_invalid("out is expanded: dimension " + std::to_string(i) + " of " + text_of(o_) +
+                      " has stride 0, so rows would overwrite each other");
+      }
+    }
     out_ = nb::borrow(inputs_.out);
     signature_.o = o_.dtype;
     return;
@@ -264,7 +288,7 @@ void Call::read_lse() {
   std::int64_t contiguous = 1;
   for (int i = lse_.rank - 1; fits && i >= 0; --i) {
     fits = lse_.shape[i] == nb::cast<std::int64_t>(sizes[static_cast<std::size_t>(i)]) &&
-           (lse_.shape[i] <= 1 || lse_.stride[i] == contiguous);
+           (lse_.shape[i] <= 1 || lse_.stride[i] == contiguous || lse_.elements() == 0);
     contiguous *= lse_.shape[i];
   }
   if (!fits) {
@@ -323,7 +347,7 @@ void Call::run(const saccade_plan* plan) {
   if (!q_.device.is_cuda) note_cpu_run();
   saccade_status status = SACCADE_OK;
   {
-    const nb::gil_scoped_release released;
+    const Unlocked unlocked;
     status = saccade_plan_run(plan, &arguments);
   }
   check(status);

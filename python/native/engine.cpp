@@ -2,7 +2,10 @@
 
 #include <pthread.h>
 
+#include <atomic>
+#include <chrono>
 #include <mutex>
+#include <thread>
 
 #include "python/native/error.h"
 
@@ -13,8 +16,9 @@ struct State {
   std::mutex mutex;
   EnginePointer engine;
   EngineSettings settings;
-  bool shut_down = false;
 };
+
+constexpr const char* kClosed = "the interpreter is shutting down";
 
 /// Never destroyed: threads may use it while the process ends.
 State& state() {
@@ -22,6 +26,8 @@ State& state() {
   return *instance;
 }
 
+std::atomic<bool> closed{false};
+std::atomic<int> calls_under_way{0};
 int generation = 0;
 int generation_of_engine = 0;
 bool cpu_was_used = false;
@@ -46,7 +52,8 @@ EnginePointer make(const EngineSettings& settings, int cpu_threads) {
 
 void after_fork_in_child() {
   ++generation;
-  new (&state().mutex) std::mutex;  // whoever held it is not in this process
+  new (&state().mutex) std::mutex;  // whoever held it is not in this process, nor are other threads' calls
+  calls_under_way = 0;
 }
 
 const int registered = pthread_atfork(nullptr, nullptr, after_fork_in_child);
@@ -56,7 +63,7 @@ const int registered = pthread_atfork(nullptr, nullptr, after_fork_in_child);
 EnginePointer engine() {
   State& s = state();
   const std::lock_guard lock(s.mutex);
-  if (s.shut_down) raise(SACCADE_CANCELLED, "the interpreter is shutting down");
+  if (closed) raise(SACCADE_CANCELLED, kClosed);
   if (s.engine != nullptr && generation_of_engine != generation) {
     new EnginePointer(std::move(s.engine));  // the parent's, which must be left alone
     s.engine = nullptr;
@@ -84,13 +91,25 @@ void configure(const EngineSettings& settings) {
 }
 
 void shut_down() {
+  closed = true;
+  PyThreadState* thread = PyEval_SaveThread();
+  while (calls_under_way > 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  PyEval_RestoreThread(thread);
   State& s = state();
   EnginePointer former;
-  {
-    const std::lock_guard lock(s.mutex);
-    s.shut_down = true;
-    if (generation_of_engine == generation) former = std::move(s.engine);
-  }
+  const std::lock_guard lock(s.mutex);
+  if (generation_of_engine == generation) former = std::move(s.engine);
+}
+
+Unlocked::Unlocked() {
+  if (closed) raise(SACCADE_CANCELLED, kClosed);
+  ++calls_under_way;
+  thread_ = PyEval_SaveThread();
+}
+
+Unlocked::~Unlocked() {
+  PyEval_RestoreThread(thread_);
+  --calls_under_way;
 }
 
 int fork_generation() { return generation; }

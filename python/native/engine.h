@@ -30,8 +30,21 @@ EnginePointer engine();
 /// Replaces the process's engine. Plans keep the one that they were made with.
 void configure(const EngineSettings& settings);
 
-/// Ends it; later calls raise.
+/// Waits for calls that are under way and ends the engine; later calls raise.
 void shut_down();
+
+/// The interpreter lock released, for the library's longer calls. After shut_down() it raises instead: a thread that asks
+/// for the lock while the interpreter ends would be killed inside a destructor.
+class Unlocked {
+ public:
+  Unlocked();
+  ~Unlocked();
+  Unlocked(const Unlocked&) = delete;
+  Unlocked& operator=(const Unlocked&) = delete;
+
+ private:
+  PyThreadState* thread_;
+};
 
 /// Counts forks between the process that loaded the module and this one: plans of another generation must not be run.
 int fork_generation();

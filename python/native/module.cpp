@@ -24,7 +24,7 @@ std::string text_from(F function) {
   char* text = nullptr;
   saccade_status status = SACCADE_OK;
   {
-    const nb::gil_scoped_release released;
+    const Unlocked unlocked;
     status = function(&text);
   }
   check(status);
@@ -64,33 +64,35 @@ Order order_from(const std::string& layout) {
   raise_invalid("layout is \"" + layout + "\"; known are \"bhsd\" and \"bshd\"");
 }
 
-Inputs inputs_of(nb::handle q, nb::handle k, nb::handle v, nb::handle tables, nb::handle scalars,
-                 std::optional<float> scale, nb::handle stream, nb::handle out, nb::handle lse, nb::handle cu_seqlens_q,
-                 nb::handle cu_seqlens_kv, std::int64_t max_seqlen_q, std::int64_t max_seqlen_kv) {
-  return {q, k, v, out, lse, cu_seqlens_q, cu_seqlens_kv, max_seqlen_q, max_seqlen_kv, tables, scalars, stream, scale};
-}
-
-/// The signature that Operator::call, Operator::prepare and Plan::run share.
-template <class Class, class F>
-void bind_call(Class& c, const char* name, F function) {
+/// The signature that Operator::call and Operator::prepare share.
+template <class F>
+void bind_call(nb::class_<Operator>& c, const char* name, F function) {
   c.def(
       name,
-      [function](typename Class::Type& self, nb::handle q, nb::handle k, nb::handle v, nb::handle tables,
-                 nb::handle scalars, std::optional<float> scale, nb::handle stream, nb::handle out, nb::handle lse,
-                 nb::handle cu_seqlens_q, nb::handle cu_seqlens_kv, std::int64_t max_seqlen_q,
-                 std::int64_t max_seqlen_kv) {
-        return (self.*function)(inputs_of(q, k, v, tables, scalars, scale, stream, out, lse, cu_seqlens_q,
-                                          cu_seqlens_kv, max_seqlen_q, max_seqlen_kv));
+      [function](Operator& self, nb::handle q, nb::handle k, nb::handle v, nb::handle tables, nb::handle scalars,
+                 std::optional<float> scale, nb::handle stream, nb::handle out, nb::handle lse, nb::handle cu_seqlens_q,
+                 nb::handle cu_seqlens_kv, std::int64_t max_seqlen_q, std::int64_t max_seqlen_kv) {
+        return (self.*function)({q, k, v, out, lse, cu_seqlens_q, cu_seqlens_kv, max_seqlen_q, max_seqlen_kv, tables,
+                                 scalars, stream, scale});
       },
       "q"_a, "k"_a, "v"_a, "tables"_a, "scalars"_a, "scale"_a.none(), "stream"_a.none(), "out"_a.none(), "lse"_a.none(),
       "cu_seqlens_q"_a.none(), "cu_seqlens_kv"_a.none(), "max_seqlen_q"_a, "max_seqlen_kv"_a);
 }
+
+constexpr const char* kPlanText =
+    "A kernel that is chosen, compiled and loaded, for callers who count microseconds. Made by saccade.prepare().";
+constexpr const char* kRunText =
+    "As saccade.attention, for tensors of the sizes, dtypes and device that the plan was prepared for, aligned as "
+    "well, "
+    "with the rule's values and the scale of then. `stream`: an address; None is the library's current stream. "
+    "Allocates `out` and `lse` unless they are given. Raises InvalidArgument for other tensors.";
 
 }  // namespace
 }  // namespace saccade::python
 
 NB_MODULE(_native, m) {
   using namespace saccade::python;
+  nb::set_leak_warnings(false);  // caches of the package may outlive the module at the interpreter's end
   m.doc() = "The C interface of Saccade, for the modules of the package saccade.";
   m.def("version", &saccade_version);
   m.def("cuda_device_count", &saccade_cuda_device_count);
@@ -138,9 +140,15 @@ NB_MODULE(_native, m) {
     return text_from([&](char** text) { return saccade_target(name.c_str(), text); });
   });
 
-  nb::class_<Plan> plan(m, "Plan");
-  bind_call(plan, "run", &Plan::run);
-  plan.def("report", &Plan::report).def_prop_ro("workspace_bytes", &Plan::workspace_bytes);
+  nb::class_<Plan> plan(m, "Plan", kPlanText);
+  for (const char* name : {"run", "__call__"}) {
+    plan.def(name, &Plan::run, "q"_a, "k"_a, "v"_a, "out"_a.none() = nb::none(), "lse"_a.none() = nb::none(),
+             "stream"_a.none() = nb::none(), kRunText);
+  }
+  plan.def_prop_ro(
+      "report", [](const Plan& self) { return nb::module_::import_("json").attr("loads")(self.report()); },
+      "Where the schedule and the binary came from, what was predicted, registers, times: a dict.");
+  plan.def_prop_ro("workspace_bytes", &Plan::workspace_bytes);
 
   nb::class_<Operator> op(m, "Operator");
   op.def(

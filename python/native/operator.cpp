@@ -86,7 +86,7 @@ saccade_plan* Operator::make_plan(const EnginePointer& engine, const Signature& 
   saccade_plan* plan = nullptr;
   saccade_status status = SACCADE_OK;
   {
-    const nb::gil_scoped_release released;
+    const Unlocked unlocked;
     status = saccade_prepare(engine.get(), device.c_str(), problem, &signature.shape, &options, &plan);
   }
   check(status);
@@ -105,12 +105,20 @@ std::unique_ptr<Plan> Operator::prepare(const Inputs& inputs) {
   const Call call(*this, inputs, !inputs.out.is_none());
   EnginePointer current = engine();
   saccade_plan* plan = make_plan(current, call.signature(), call.scalars());
-  return std::make_unique<Plan>(nb::find(this), *this, std::move(current), plan, call.signature());
+  return std::make_unique<Plan>(*this, inputs, std::move(current), plan, call.signature());
 }
 
-Plan::Plan(nb::object owner, Operator& made_by, EnginePointer engine, saccade_plan* handle, const Signature& signature)
-    : owner_(std::move(owner)),
+Plan::Plan(Operator& made_by, const Inputs& inputs, EnginePointer engine, saccade_plan* handle,
+           const Signature& signature)
+    : owner_(nb::find(&made_by)),
       operator_(made_by),
+      tables_(nb::borrow(inputs.tables)),
+      scalars_(nb::borrow(inputs.scalars)),
+      cu_seqlens_q_(nb::borrow(inputs.cu_seqlens_q)),
+      cu_seqlens_kv_(nb::borrow(inputs.cu_seqlens_kv)),
+      max_seqlen_q_(inputs.max_seqlen_q),
+      max_seqlen_kv_(inputs.max_seqlen_kv),
+      scale_(inputs.scale),
       engine_(std::move(engine)),
       handle_(handle),
       signature_(signature),
@@ -124,10 +132,13 @@ Plan::~Plan() {
   }
 }
 
-nb::object Plan::run(const Inputs& inputs) {
+nb::object Plan::run(nb::handle q, nb::handle k, nb::handle v, nb::handle out, nb::handle lse, nb::handle stream) {
   if (generation_ != fork_generation()) {
     raise(SACCADE_INVALID_ARGUMENT, "this plan was prepared before a fork; the child must prepare its own");
   }
+  const Inputs inputs{
+      q,       k,        v,      out,   lse, cu_seqlens_q_, cu_seqlens_kv_, max_seqlen_q_, max_seqlen_kv_,
+      tables_, scalars_, stream, scale_};
   Call call(operator_, inputs, true);
   if (!signature_.serves(call.signature())) {
     raise_invalid("the plan was prepared for other sizes, dtypes, alignment or another device: prepare one for these");

@@ -91,20 +91,23 @@ class Operator {
 
 class Plan {
  public:
-  Plan(nanobind::object owner, Operator& made_by, EnginePointer engine, saccade_plan* handle,
-       const Signature& signature);
+  Plan(Operator& made_by, const Inputs& inputs, EnginePointer engine, saccade_plan* handle, const Signature& signature);
   ~Plan();
   Plan(const Plan&) = delete;
   Plan& operator=(const Plan&) = delete;
 
-  /// As Operator::call, for tensors of the plan's sizes; raises for others.
-  nanobind::object run(const Inputs& inputs);
+  /// As Operator::call, for tensors of the plan's sizes and with the values that it was prepared with; raises for others.
+  nanobind::object run(nanobind::handle q, nanobind::handle k, nanobind::handle v, nanobind::handle out,
+                       nanobind::handle lse, nanobind::handle stream);
   std::string report() const;
   std::int64_t workspace_bytes() const;
 
  private:
   nanobind::object owner_;  ///< keeps the operator alive
   Operator& operator_;
+  nanobind::object tables_, scalars_, cu_seqlens_q_, cu_seqlens_kv_;
+  std::int64_t max_seqlen_q_, max_seqlen_kv_;
+  std::optional<float> scale_;
   EnginePointer engine_;
   saccade_plan* handle_;
   Signature signature_;

@@ -76,6 +76,12 @@ Tensor converted(const DLTensor& given, const char* name) {
   return tensor;
 }
 
+/// What a producer said when it would not hand out its memory (a sparse tensor, a meta tensor, ...), without its stack.
+[[noreturn]] void refuse(const nb::python_error& error, const char* name) {
+  std::string text = nb::str(error.value()).c_str();
+  raise_invalid(std::string(name) + " cannot be read through DLPack: " + text.substr(0, text.find('\n')));
+}
+
 const DLPackExchangeAPI* exchange_of(nb::handle type) {
   const nb::object capsule = nb::getattr(type, "__dlpack_c_exchange_api__", nb::none());
   if (!PyCapsule_IsValid(capsule.ptr(), "dlpack_exchange_api")) return nullptr;
@@ -104,8 +110,15 @@ int size_of(saccade_dtype dtype) { return row_of(dtype).bits / 8; }
 
 const Framework& framework_of(nb::handle object, const char* name) {
   PyTypeObject* type = Py_TYPE(object.ptr());
+  static PyTypeObject* last_type = nullptr;  // the tensors of a call are mostly of one type
+  static const Framework* last = nullptr;
+  if (type == last_type) return *last;
   const auto found = frameworks().find(type);
-  if (found != frameworks().end()) return found->second;
+  if (found != frameworks().end()) {
+    last_type = type;
+    last = &found->second;
+    return *last;
+  }
   const nb::handle type_object(reinterpret_cast<PyObject*>(type));
   if (!nb::hasattr(type_object, "__dlpack__")) {
     throw nb::type_error((std::string(name) + " is a " + nb::type_name(type_object).c_str() +
@@ -114,7 +127,7 @@ const Framework& framework_of(nb::handle object, const char* name) {
   }
   const nb::object adapter = nb::module_::import_("saccade._frameworks").attr("adapter_of")(type_object);
   Framework framework{exchange_of(type_object), adapter.attr("empty_like"), adapter.attr("empty"),
-                      adapter.attr("needs_grad"), adapter.attr("current_stream")};
+                      adapter.attr("grad_enabled"), adapter.attr("current_stream")};
   Py_INCREF(type_object.ptr());
   return frameworks().emplace(type, std::move(framework)).first->second;
 }
@@ -127,7 +140,7 @@ Tensor TensorReader::read(nb::handle object, const char* name) {
   const Framework& framework = framework_of(object, name);
   if (framework.exchange != nullptr) {
     DLTensor view{};
-    if (framework.exchange->dltensor_from_py_object_no_sync(object.ptr(), &view) != 0) throw nb::python_error();
+    if (framework.exchange->dltensor_from_py_object_no_sync(object.ptr(), &view) != 0) refuse(nb::python_error(), name);
     return converted(view, name);
   }
   // The producer orders its own work before ours, on the stream that it is told. The capsule is kept, not consumed:
@@ -142,8 +155,8 @@ Tensor TensorReader::read(nb::handle object, const char* name) {
     versioned["max_version"] = nb::make_tuple(1, 0);
     capsule = object.attr("__dlpack__")(**versioned);
   } catch (const nb::python_error& error) {
-    if (!error.matches(PyExc_TypeError)) throw;  // a producer from before DLPack 1.0
-    capsule = object.attr("__dlpack__")(**keywords);
+    if (!error.matches(PyExc_TypeError)) refuse(error, name);
+    capsule = object.attr("__dlpack__")(**keywords);  // a producer from before DLPack 1.0
   }
   if (count_ == kMost) raise(SACCADE_INTERNAL, "too many tensors in one call");
   held_[count_++] = nb::object(capsule).release().ptr();

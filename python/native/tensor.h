@@ -26,7 +26,7 @@ struct Framework {
   const dlpack::DLPackExchangeAPI* exchange = nullptr;  ///< null: __dlpack__ it is
   nanobind::object empty_like;                          ///< (tensor) -> uninitialised tensor, strides in its order
   nanobind::object empty;           ///< (tensor, shape, dtype name, order) -> uninitialised tensor on its device
-  nanobind::object needs_grad;      ///< (tensors) -> whether a gradient would be lost; None: the framework has none
+  nanobind::object grad_enabled;    ///< () -> whether gradients are recorded; None: the framework records none
   nanobind::object current_stream;  ///< (ordinal) -> address of the CUDA stream that the framework works on
 };
 

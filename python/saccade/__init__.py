@@ -20,8 +20,8 @@ if _cpu is not None and _cpu.submodule_search_locations and not _os.environ.get(
         _os.environ["SACCADE_CLANG"] = _library
 
 from saccade import _native
+from saccade._native import Plan
 from saccade._attention import (
-    Plan,
     attention,
     configure,
     emit,

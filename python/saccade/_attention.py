@@ -10,7 +10,7 @@ from typing import Any
 from saccade import _expression as ex
 from saccade import _native, rules
 from saccade import _frameworks
-from saccade.errors import InvalidArgument, Unsupported
+from saccade.errors import InvalidArgument
 
 TUNING = {"off": 0, "quick": 1, "normal": 2, "exhaustive": 3}
 _SCALAR_DTYPES = {"f32": 0, "i32": 8, "i64": 9}
@@ -237,45 +237,30 @@ def varlen_attention(
                               "(for a window alone, mask=saccade.window(left, right, align=...))")
     if copy:
         q, k, v = _copied(q, k, v)
-    max_seqlen_q = _longest(cu_seqlens_q, max_seqlen_q, "max_seqlen_q")
-    max_seqlen_kv = max_seqlen_q if same and max_seqlen_kv is None else _longest(cu_seqlens_kv, max_seqlen_kv, "max_seqlen_kv")
+    max_seqlen_q = _longest(cu_seqlens_q, max_seqlen_q, "cu_seqlens_q", "max_seqlen_q")
+    if same and max_seqlen_kv is None:
+        max_seqlen_kv = max_seqlen_q
+    max_seqlen_kv = _longest(cu_seqlens_kv, max_seqlen_kv, "cu_seqlens_kv", "max_seqlen_kv")
     op, tables, scalars = resolved(mask, score, causal, window, "thd", return_lse, tuning)
     if stream is not None:
         stream = stream_address(stream)
     return op(q, k, v, tables, scalars, scale, stream, out, None, cu_seqlens_q, cu_seqlens_kv, max_seqlen_q, max_seqlen_kv)
 
 
-def _longest(cu_seqlens, given, name):
-    if given is not None:
-        return given
+def _longest(cu_seqlens, given, tensor_name, name):
+    """The longest sequence, or what was given if that is enough. On CUDA nothing is read."""
+    if not hasattr(type(cu_seqlens), "__dlpack_device__"):
+        raise InvalidArgument(f"{tensor_name} is a {type(cu_seqlens).__name__}; a tensor int32 [batch + 1] is wanted")
     if cu_seqlens.__dlpack_device__()[0] != 1:
-        raise InvalidArgument(f"{name} is needed: reading cu_seqlens from the GPU would wait for it")
+        if given is None:
+            raise InvalidArgument(f"{name} is needed: reading {tensor_name} from the GPU would wait for it")
+        return given
     import numpy
 
-    ends = numpy.from_dlpack(cu_seqlens)
-    return int(numpy.diff(ends).max(initial=0))
-
-
-class Plan:
-    """A kernel that is chosen, compiled and loaded, for callers who count microseconds. Made by prepare()."""
-
-    __slots__ = ("_mask_values", "_native", "scale", "scalars", "tables")
-
-    def __init__(self, native, tables, scalars, scale):
-        self._native = native
-        self.tables, self.scalars, self.scale = tables, scalars, scale
-
-    def run(self, q: Any, k: Any, v: Any, out: Any = None, lse: Any = None, stream: Any = None) -> Any:
-        """As attention(), for tensors of the sizes, dtypes and device that the plan was prepared for, aligned as well.
-        `stream`: an address; None is the library's current stream. Allocates `out` and `lse` unless they are given."""
-        return self._native.run(q, k, v, self.tables, self.scalars, self.scale, stream, out, lse, None, None, 0, 0)
-
-    __call__ = run
-
-    @property
-    def report(self) -> dict:
-        """Where the schedule and the binary came from, what was predicted, registers, times."""
-        return json.loads(self._native.report())
+    longest = int(numpy.diff(numpy.from_dlpack(cu_seqlens)).max(initial=0))
+    if given is not None and given < longest:
+        raise InvalidArgument(f"{name} is {given}, and {tensor_name} has a sequence of length {longest}")
+    return longest if given is None else given
 
 
 def prepare(
@@ -293,13 +278,12 @@ def prepare(
     out: Any = None,
     tuning: str | None = None,
     schedule: dict | str | None = None,
-) -> Plan:
+) -> _native.Plan:
     """A plan for calls of attention() with tensors like these: chooses, compiles and loads the kernel, runs nothing.
     `schedule`: use exactly this one (a dict or JSON as in a report)."""
     compiled = rule_of(mask, score, causal, window)
     op = compiled.operator(layout, return_lse, policy_of(tuning, schedule))
-    native = op.prepare(q, k, v, compiled.tables, compiled.scalars, scale, None, out, None, None, None, 0, 0)
-    return Plan(native, compiled.tables, compiled.scalars, scale)
+    return op.prepare(q, k, v, compiled.tables, compiled.scalars, scale, None, out, None, None, None, 0, 0)
 
 
 def tune(q: Any, k: Any, v: Any, *, policy: str = "normal", **keywords: Any) -> dict:
@@ -321,9 +305,8 @@ def problem_json(dtype, head_dim, head_dim_v, mask, score, causal, window, layou
     compiled = rule_of(mask, score, causal, window)
     scalars, tables = compiled.declared
     names = {number: text for text, number in {**_SCALAR_DTYPES, **_TABLE_DTYPES}.items()}
-    problem = {"dtype": _DTYPE_NAMES[name], "head_dim": head_dim, "lse": bool(return_lse)}
-    if head_dim_v is not None:
-        problem["head_dim_v"] = head_dim_v
+    problem = {"dtype": _DTYPE_NAMES[name], "head_dim_qk": head_dim, "lse": bool(return_lse)}
+    problem["head_dim_v"] = head_dim if head_dim_v is None else head_dim_v
     if layout == "thd":
         problem["layout"] = "varlen"
     if compiled.mask:
@@ -331,7 +314,7 @@ def problem_json(dtype, head_dim, head_dim_v, mask, score, causal, window, layou
     if compiled.score:
         problem["score"] = compiled.score
     if scalars:
-        problem["scalars"] = [{"name": n, "dtype": names[d]} for n, d in scalars]
+        problem["scalars"] = [{"name": n, "type": names[d]} for n, d in scalars]
     if tables:
         problem["tables"] = [{"name": n, "dtype": names[d], "rank": r} for n, d, r in tables]
     return json.dumps(problem)
@@ -394,5 +377,5 @@ def configure(*, cache_directory: str | None = None, packs: tuple[str, ...] = ()
                       cache_read_only, cache_memory_only, cpu_threads)
 
 
-__all__ = ["Plan", "Unsupported", "attention", "configure", "emit", "explain", "prepare", "statistics", "supports", "tune",
+__all__ = ["attention", "configure", "emit", "explain", "prepare", "statistics", "supports", "tune",
            "varlen_attention"]

@@ -414,9 +414,10 @@ class Names:
 
     def of(self, leaf):
         if id(leaf) not in self._names:
-            wanted = re.sub(r"\W", "_", leaf.name) or "value"
+            wanted = re.sub(r"\W", "_", leaf.name, flags=re.ASCII) or "value"
             if wanted[0].isdigit() or wanted[0] == "_":
                 wanted = "v" + wanted
+            wanted = wanted[:48]  # names have 64 characters at most
             name, count = wanted, 1
             while name in self._taken:
                 count += 1

@@ -12,7 +12,7 @@ from saccade.errors import Unsupported
 class _NumPy:
     """NumPy and whatever else exports CPU memory and has no adapter of its own: results are NumPy arrays."""
 
-    needs_grad = None
+    grad_enabled = None
     _DTYPES = {"f32": "float32", "f16": "float16", "f64": "float64", "u8": "uint8"}
 
     def __init__(self):
@@ -52,19 +52,13 @@ class _Torch:
     def __init__(self):
         self._torch = importlib.import_module("torch")
         self.empty_like = self._torch.empty_like
-        self._grad_enabled = self._torch.is_grad_enabled
+        self.grad_enabled = self._torch.is_grad_enabled
 
     def empty(self, tensor, shape, dtype, order):
         dtype = getattr(self._torch, self._DTYPES[dtype])
         if order is None:
             return self._torch.empty(shape, dtype=dtype, device=tensor.device)
         return self._torch.empty_permuted(shape, order, dtype=dtype, device=tensor.device)
-
-    def needs_grad(self, *tensors):
-        for tensor in tensors:
-            if tensor.requires_grad:
-                return self._grad_enabled()
-        return False
 
     def current_stream(self, ordinal):
         return self._torch.cuda.current_stream(ordinal).cuda_stream
@@ -77,7 +71,7 @@ class _Jax:
     """JAX arrays are immutable: results are made by JAX, and filled before anyone sees them. On CPUs only, since JAX does
     not say on which CUDA stream it works."""
 
-    needs_grad = None
+    grad_enabled = None
     _DTYPES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16", "u8": "uint8"}
 
     def __init__(self):

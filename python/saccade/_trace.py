@@ -7,7 +7,6 @@ a rule that is written anew for each call compiles once.
 
 from __future__ import annotations
 
-import builtins
 import functools
 import inspect
 import numbers
@@ -94,7 +93,11 @@ Captured.__hash__ = object.__hash__
 
 
 def _is_tensor(value: Any) -> bool:
-    return hasattr(type(value), "__dlpack__")
+    """Whether it can be a table. Tensors of more dimensions are looked into when a rule is traced."""
+    return hasattr(type(value), "__dlpack__") and getattr(value, "ndim", 0) <= _MOST_DIMENSIONS
+
+
+_MOST_DIMENSIONS = 4
 
 
 def _is_number(value: Any) -> bool:
@@ -143,25 +146,31 @@ class Captures:
                 self._look(item, key)
         elif isinstance(value, types.FunctionType):
             self._look_into(value)
-        elif value is None or isinstance(value, (bool, str, bytes, type, types.ModuleType, types.BuiltinFunctionType)):
+        elif value is None or isinstance(value, (bool, str, bytes, types.BuiltinFunctionType, ex.Node)):
+            self._note(type(value), value)
+        elif isinstance(value, (type, types.ModuleType)) and _is_library(value):
             self._note(value)
-        elif type(value).__name__ == "dtype" or isinstance(value, ex.Node):
+        elif type(value).__name__ == "dtype":
             self._note(value)
         else:
-            self._signature = None
+            self._signature = None  # its attributes may change unseen
 
     def _look_into(self, function):
-        if id(function) in self._seen or _is_library(function):
-            self._note(function.__code__)
+        self._note(function.__code__)
+        if id(function) in self._seen:
             return
         self._seen.add(id(function))
-        self._note(function.__code__)
         for _, name, value in captured_by(function):
             self._look(value, name)
 
 
-def _is_library(function) -> bool:
-    return (function.__module__ or "").partition(".")[0] in ("torch", "numpy", "jax", "saccade", "math")
+_LIBRARIES = ("builtins", "cupy", "functools", "jax", "math", "numpy", "operator", "saccade", "torch", "typing")
+
+
+def _is_library(value) -> bool:
+    """Whether a function, type or module is a library's, whose globals and attributes do not change."""
+    name = value.__name__ if isinstance(value, types.ModuleType) else getattr(value, "__module__", None) or ""
+    return name.partition(".")[0] in _LIBRARIES
 
 
 def captured_by(function):
@@ -178,8 +187,8 @@ def captured_by(function):
         current = stack.pop()
         used.update(current.co_names)
         stack.extend(c for c in current.co_consts if isinstance(c, types.CodeType))
-    for name in sorted(used):
-        if name in function.__globals__ and not hasattr(builtins, name):
+    for name in sorted(used) if not _is_library(function) else ():
+        if name in function.__globals__:
             yield "global", name, function.__globals__[name]
     parameters = code.co_varnames[: code.co_argcount]
     defaults = function.__defaults__ or ()
@@ -211,12 +220,10 @@ class _Rebuilder:
         return value
 
     def _rebuild_function(self, function):
-        if _is_library(function):
-            return function
         if id(function) in self._made:
             return self._made[id(function)]
         cells, replaced, defaults, keywords = {}, {}, [], {}
-        made_globals = dict(function.__globals__)
+        made_globals = function.__globals__ if _is_library(function) else dict(function.__globals__)
         closure = tuple(types.CellType() for _ in function.__code__.co_freevars)
         made = types.FunctionType(function.__code__, made_globals, function.__name__, None, closure or None)
         self._made[id(function)] = made
@@ -226,7 +233,8 @@ class _Rebuilder:
                 defaults.append(self.rebuild(value))
             else:
                 target[name] = self.rebuild(value)
-        made_globals.update(replaced)
+        if replaced:
+            made_globals.update(replaced)
         made.__defaults__ = tuple(defaults) or None
         made.__kwdefaults__ = keywords or None
         for name, cell in zip(function.__code__.co_freevars, closure):
@@ -281,9 +289,10 @@ def _call(function, arguments):
     mode = _torch_mode()
     try:
         if mode is None:
-            return function(*arguments)
+            return ex.node_of(function(*arguments))
         with mode:
-            return function(*arguments)
+            result = function(*arguments)
+        return ex.node_of(result)
     except ex.NeedsNumbers:
         raise
     except TraceError as error:
@@ -293,10 +302,10 @@ def _call(function, arguments):
                          "& | ~, where(), functions of PyTorch, NumPy or Saccade, and single elements of tensors") from error
 
 
-def _place_of(function, error):
-    """File and line of the innermost frame that is the user's."""
+def _place_of(function, error=None):
+    """File and line of the innermost frame that is the user's; of the function, where there is none."""
     place = None
-    traceback = error.__traceback__
+    traceback = error.__traceback__ if error is not None else None
     while traceback is not None:
         name = traceback.tb_frame.f_globals.get("__name__", "")
         if name.partition(".")[0] not in ("saccade", "torch", "numpy"):
@@ -314,8 +323,7 @@ def _trace(function, arguments, captures):
         leaves = [v if i in constants else _leaf(v, n) for i, (v, n) in enumerate(zip(captures.values, captures.names))]
         rebuilt = _Rebuilder(leaves).rebuild(function)
         try:
-            result = _call(rebuilt, arguments)
-            node = ex.node_of(result)
+            node = _call(rebuilt, arguments)
         except ex.NeedsNumbers as wanted:
             found = {i for i, leaf in enumerate(leaves) if any(leaf is w or _same_table(leaf, w) for w in wanted.leaves)}
             if not found - constants:
@@ -372,6 +380,7 @@ def _check_signature(function, kind):
     try:
         inspect.signature(function).bind(*range(count))
     except TypeError:
-        raise TraceError(f"a {kind} function takes {wanted}; {getattr(function, '__name__', function)!r} does not") from None
+        name = getattr(function, "__name__", repr(function))
+        raise TraceError(f"{_place_of(function)}: a {kind} function takes {wanted}; '{name}' does not") from None
     except ValueError:
         pass  # a builtin without a signature
