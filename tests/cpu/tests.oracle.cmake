@@ -5,6 +5,9 @@ target_link_libraries(saccade_test_support PUBLIC saccade_tuner PRIVATE third_pa
 saccade_test(test_oracle
   SOURCES ${CMAKE_CURRENT_LIST_DIR}/grid_oracle_test.cpp ${CMAKE_CURRENT_LIST_DIR}/grid_trap_list_test.cpp
   LIBRARIES saccade_test_support)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")  # GCC 12 with sanitizers takes std::regex's own std::function for uninitialised (bug 105562)
+  set_source_files_properties(${CMAKE_CURRENT_LIST_DIR}/grid_trap_list_test.cpp PROPERTIES COMPILE_OPTIONS -Wno-maybe-uninitialized)
+endif()
 target_compile_definitions(test_oracle PRIVATE SACCADE_TEST_SOURCES="${CMAKE_SOURCE_DIR}/tests")
 if(SACCADE_CLANG)
   saccade_test(test_cpu_grid SOURCES ${CMAKE_CURRENT_LIST_DIR}/grid_test.cpp
