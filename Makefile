@@ -8,7 +8,7 @@ ifneq ($(NVRTC_FROM_PYPI),)
 export SACCADE_NVRTC ?= $(abspath $(NVRTC_FROM_PYPI))
 endif
 
-.PHONY: help setup build demo test asan lint fuzz portable install clean
+.PHONY: help setup build python wheels demo test asan lint fuzz portable install clean
 
 help: ## Show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -20,19 +20,31 @@ build: setup ## Build everything, optimised, in build/release
 	@cmake --preset release >/dev/null
 	@cmake --build --preset release
 
-demo: build ## Real attention problems: chosen, compiled, verified, timed
+python: build ## The Python package, in .venv
+	@.ci/setup --python
+	@.venv/bin/pip install -q --disable-pip-version-check --no-build-isolation --no-deps -C build-dir=$(BUILD) \
+	  -C cmake.define.SACCADE_TESTS=ON -C cmake.define.SACCADE_BENCH=ON .
+
+wheels: ## Wheels for other machines in dist: saccade (no LLVM, no CUDA) and saccade-cpu (its CPU compiler)
+	@.ci/setup --python
+	@.ci/wheels
+
+demo: python ## Real attention problems: chosen, compiled, verified, timed
 	@$(MAKE) --no-print-directory run-demo
 
 .PHONY: run-demo
 run-demo: # A second make, so that an NVRTC that setup has just installed is seen
+	@.venv/bin/python -m saccade.demo
 	@$(BUILD)/cli/saccade demo
 
-test: build ## All tests; those that need a GPU are skipped, visibly, where there is none
+test: python ## All tests; those that need a GPU are skipped, visibly, where there is none
 	@$(MAKE) --no-print-directory run-test
 
 .PHONY: run-test
 run-test:
 	@ctest --test-dir $(BUILD) --output-on-failure --no-tests=error
+	@.ci/setup --python-tests
+	@.venv/bin/python -m pytest -q tests/python
 
 asan: setup ## The CPU tests under AddressSanitizer and UBSan
 	@cmake --preset asan >/dev/null

@@ -44,8 +44,8 @@ class Call {
   std::int64_t stream_ = 0;
   TensorReader reader_;
   Tensor q_, k_, v_, o_, lse_, cu_seqlens_q_, cu_seqlens_kv_;
-  saccade_table tables_[kMaxTables] = {};
-  saccade_scalar scalars_[kMaxScalars] = {};
+  saccade_table tables_[kMaxTables];     // as many as the rule declares
+  saccade_scalar scalars_[kMaxScalars];  // likewise
   nanobind::object out_, lse_out_;
   Signature signature_{};
 };

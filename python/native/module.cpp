@@ -9,6 +9,9 @@
 #include <nanobind/stl/vector.h>
 #include <saccade/saccade.h>
 
+#include <algorithm>
+#include <iterator>
+
 #include "python/native/error.h"
 #include "python/native/operator.h"
 
@@ -64,28 +67,101 @@ Order order_from(const std::string& layout) {
   raise_invalid("layout is \"" + layout + "\"; known are \"bhsd\" and \"bshd\"");
 }
 
-/// The signature that Operator::call and Operator::prepare share.
+/// Methods that are called for every attention bypass nanobind's dispatch, which takes as long as all the rest: plain
+/// functions in the type's own table.
 template <class F>
-void bind_call(nb::class_<Operator>& c, const char* name, F function) {
-  c.def(
-      name,
-      [function](Operator& self, nb::handle q, nb::handle k, nb::handle v, nb::handle tables, nb::handle scalars,
-                 std::optional<float> scale, nb::handle stream, nb::handle out, nb::handle lse, nb::handle cu_seqlens_q,
-                 nb::handle cu_seqlens_kv, std::int64_t max_seqlen_q, std::int64_t max_seqlen_kv) {
-        return (self.*function)({q, k, v, out, lse, cu_seqlens_q, cu_seqlens_kv, max_seqlen_q, max_seqlen_kv, tables,
-                                 scalars, stream, scale});
-      },
-      "q"_a, "k"_a, "v"_a, "tables"_a, "scalars"_a, "scale"_a.none(), "stream"_a.none(), "out"_a.none(), "lse"_a.none(),
-      "cu_seqlens_q"_a.none(), "cu_seqlens_kv"_a.none(), "max_seqlen_q"_a, "max_seqlen_kv"_a);
+PyObject* guarded(F function) noexcept {
+  try {
+    return function().release().ptr();
+  } catch (nb::python_error& error) {
+    error.restore();
+  } catch (const std::bad_alloc&) {
+    PyErr_NoMemory();
+  } catch (const std::exception& error) {
+    PyErr_SetString(PyExc_TypeError, error.what());
+  }
+  return nullptr;
+}
+
+std::optional<float> scale_from(nb::handle scale) {
+  if (scale.is_none()) return std::nullopt;
+  const double value = PyFloat_AsDouble(scale.ptr());
+  if (value == -1 && PyErr_Occurred() != nullptr) {
+    PyErr_Clear();
+    throw nb::type_error("scale must be a number");
+  }
+  return static_cast<float>(value);
+}
+
+constexpr Py_ssize_t kOperatorArguments = 13;
+
+/// (q, k, v, tables, scalars, scale, stream, out, lse, cu_seqlens_q, cu_seqlens_kv, max_seqlen_q, max_seqlen_kv)
+Inputs operator_inputs(PyObject* const* a, Py_ssize_t count) {
+  if (count != kOperatorArguments) {
+    throw nb::type_error(
+        "13 positional arguments are wanted: q, k, v, tables, scalars, scale, stream, out, lse, "
+        "cu_seqlens_q, cu_seqlens_kv, max_seqlen_q, max_seqlen_kv");
+  }
+  return {a[0],
+          a[1],
+          a[2],
+          a[7],
+          a[8],
+          a[9],
+          a[10],
+          nb::cast<std::int64_t>(nb::handle(a[11])),
+          nb::cast<std::int64_t>(nb::handle(a[12])),
+          a[3],
+          a[4],
+          a[6],
+          scale_from(a[5])};
+}
+
+PyObject* operator_call(PyObject* self, PyObject* const* arguments, Py_ssize_t count) {
+  return guarded([&] { return nb::inst_ptr<Operator>(self)->call(operator_inputs(arguments, count)); });
+}
+
+PyObject* plan_run(PyObject* self, PyObject* const* arguments, Py_ssize_t count, PyObject* keyword_names) {
+  return guarded([&] {
+    constexpr const char* kNames[] = {"q", "k", "v", "out", "lse", "stream"};
+    PyObject* values[6] = {nullptr, nullptr, nullptr, Py_None, Py_None, Py_None};
+    if (count > 6) throw nb::type_error("run takes q, k, v, out, lse and stream");
+    std::copy_n(arguments, count, values);
+    const Py_ssize_t keywords = keyword_names == nullptr ? 0 : PyTuple_Size(keyword_names);
+    for (Py_ssize_t i = 0; i < keywords; ++i) {
+      PyObject* name = PyTuple_GetItem(keyword_names, i);
+      const auto* const place = std::find_if(std::begin(kNames), std::end(kNames), [&](const char* known) {
+        return PyUnicode_CompareWithASCIIString(name, known) == 0;
+      });
+      if (place == std::end(kNames) || place - kNames < count) {
+        throw nb::type_error("run takes each of q, k, v, out, lse and stream once");
+      }
+      values[place - kNames] = arguments[count + i];
+    }
+    if (values[0] == nullptr || values[1] == nullptr || values[2] == nullptr) {
+      throw nb::type_error("run wants q, k and v");
+    }
+    return nb::inst_ptr<Plan>(self)->run(values[0], values[1], values[2], values[3], values[4], values[5]);
+  });
 }
 
 constexpr const char* kPlanText =
     "A kernel that is chosen, compiled and loaded, for callers who count microseconds. Made by saccade.prepare().";
 constexpr const char* kRunText =
+    "run($self, q, k, v, out=None, lse=None, stream=None)\n--\n\n"
     "As saccade.attention, for tensors of the sizes, dtypes and device that the plan was prepared for, aligned as "
     "well, "
     "with the rule's values and the scale of then. `stream`: an address; None is the library's current stream. "
     "Allocates `out` and `lse` unless they are given. Raises InvalidArgument for other tensors.";
+
+PyMethodDef kPlanMethods[] = {{"run", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(plan_run)),
+                               METH_FASTCALL | METH_KEYWORDS, kRunText},
+                              {nullptr, nullptr, 0, nullptr}};
+PyMethodDef kOperatorMethods[] = {
+    {"call", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(operator_call)), METH_FASTCALL, nullptr},
+    {nullptr, nullptr, 0, nullptr}};
+PyType_Slot kPlanSlots[] = {{Py_tp_methods, kPlanMethods}, {0, nullptr}};
+PyType_Slot kOperatorSlots[] = {{Py_tp_methods, kOperatorMethods}, {0, nullptr}};
 
 }  // namespace
 }  // namespace saccade::python
@@ -140,17 +216,19 @@ NB_MODULE(_native, m) {
     return text_from([&](char** text) { return saccade_target(name.c_str(), text); });
   });
 
-  nb::class_<Plan> plan(m, "Plan", kPlanText);
-  for (const char* name : {"run", "__call__"}) {
-    plan.def(name, &Plan::run, "q"_a, "k"_a, "v"_a, "out"_a.none() = nb::none(), "lse"_a.none() = nb::none(),
-             "stream"_a.none() = nb::none(), kRunText);
-  }
+  nb::class_<Plan> plan(m, "Plan", kPlanText, nb::type_slots(kPlanSlots));
+  plan.def(
+      "__call__",
+      [](nb::handle self, const nb::args& arguments, const nb::kwargs& keywords) {
+        return self.attr("run")(*arguments, **keywords);
+      },
+      "run() itself.");
   plan.def_prop_ro(
       "report", [](const Plan& self) { return nb::module_::import_("json").attr("loads")(self.report()); },
       "Where the schedule and the binary came from, what was predicted, registers, times: a dict.");
   plan.def_prop_ro("workspace_bytes", &Plan::workspace_bytes);
 
-  nb::class_<Operator> op(m, "Operator");
+  nb::class_<Operator> op(m, "Operator", nb::type_slots(kOperatorSlots));
   op.def(
       "__init__",
       [](Operator* self, std::string mask, std::string score, const std::vector<std::pair<std::string, int>>& scalars,
@@ -166,8 +244,11 @@ NB_MODULE(_native, m) {
       },
       "mask"_a, "score"_a, "scalars"_a, "tables"_a, "layout"_a, "lse"_a, "equal_lengths"_a, "tuning"_a, "schedule"_a,
       "no_cache"_a);
-  bind_call(op, "__call__", &Operator::call);
-  bind_call(op, "prepare", &Operator::prepare);
+  op.def("prepare", [](Operator& self, const nb::args& arguments) {
+    std::vector<PyObject*> given;
+    for (const nb::handle argument : arguments) given.push_back(argument.ptr());
+    return self.prepare(operator_inputs(given.data(), static_cast<Py_ssize_t>(given.size())));
+  });
   m.def("dtype_and_rank", [](nb::handle tensor, const std::string& name) {
     TensorReader reader;
     const Tensor read = reader.read(tensor, name.c_str());

@@ -124,19 +124,21 @@ _MOST_CALLS = 512
 _REMEMBERED = (type(None), str, bool, rules.Mask, rules.Score)
 
 
-def resolved(mask, score, causal, window, layout, lse, tuning):
-    """(operator, tables, scalars). Rules that cannot change are looked up by identity."""
+def resolved(*call):
+    """(operator, tables, scalars) for (mask, score, causal, window, layout, lse, tuning). Rules that cannot change are looked up
+    by identity."""
+    try:
+        return _calls[call]
+    except (KeyError, TypeError):  # TypeError: a window or a rule that cannot be hashed
+        pass
+    mask, score, _, window, *_ = call
+    found = _resolve(*call)
     if isinstance(mask, _REMEMBERED) and isinstance(score, _REMEMBERED) and (window is None or isinstance(window, tuple)):
-        key = (mask, score, causal, window, layout, lse, tuning)
-        found = _calls.get(key)
-        if found is None:
-            found = _resolve(*key)
-            with _calls_lock:
-                if len(_calls) >= _MOST_CALLS:
-                    _calls.pop(next(iter(_calls)))
-                _calls[key] = found
-        return found
-    return _resolve(mask, score, causal, window, layout, lse, tuning)
+        with _calls_lock:
+            if len(_calls) >= _MOST_CALLS:
+                _calls.pop(next(iter(_calls)))
+            _calls[call] = found
+    return found
 
 
 def _resolve(mask, score, causal, window, layout, lse, tuning):
@@ -199,7 +201,7 @@ def attention(
     op, tables, scalars = resolved(mask, score, causal, window, layout, return_lse, tuning)
     if stream is not None:
         stream = stream_address(stream)
-    return op(q, k, v, tables, scalars, scale, stream, out, None, None, None, 0, 0)
+    return op.call(q, k, v, tables, scalars, scale, stream, out, None, None, None, 0, 0)
 
 
 def varlen_attention(
@@ -244,7 +246,7 @@ def varlen_attention(
     op, tables, scalars = resolved(mask, score, causal, window, "thd", return_lse, tuning)
     if stream is not None:
         stream = stream_address(stream)
-    return op(q, k, v, tables, scalars, scale, stream, out, None, cu_seqlens_q, cu_seqlens_kv, max_seqlen_q, max_seqlen_kv)
+    return op.call(q, k, v, tables, scalars, scale, stream, out, None, cu_seqlens_q, cu_seqlens_kv, max_seqlen_q, max_seqlen_kv)
 
 
 def _longest(cu_seqlens, given, tensor_name, name):

@@ -78,7 +78,7 @@ def _attention_kernel(q, k, v, tables, numbers, mask, mask_names, score, score_n
                       tuning):
     bound = _bound(mask, mask_names, score, score_names, causal, window, layout, return_lse, tuning)
     tables, numbers = bound.arguments(tables, numbers)
-    result = bound.operator(q, k, v, tables, numbers, scale, None, None, None, None, None, 0, 0)
+    result = bound.operator.call(q, k, v, tables, numbers, scale, None, None, None, None, None, 0, 0)
     return result if return_lse else (result, q.new_empty(0, dtype=torch.float32))
 
 
@@ -86,7 +86,7 @@ def _varlen_kernel(q, k, v, cu_seqlens_q, cu_seqlens_kv, max_seqlen_q, max_seqle
                    score_names, causal, window, return_lse, scale, tuning):
     bound = _bound(mask, mask_names, score, score_names, causal, window, "thd", return_lse, tuning)
     tables, numbers = bound.arguments(tables, numbers)
-    result = bound.operator(q, k, v, tables, numbers, scale, None, None, None, cu_seqlens_q, cu_seqlens_kv, max_seqlen_q,
+    result = bound.operator.call(q, k, v, tables, numbers, scale, None, None, None, cu_seqlens_q, cu_seqlens_kv, max_seqlen_q,
                             max_seqlen_kv)
     return result if return_lse else (result, q.new_empty(0, dtype=torch.float32))
 
