@@ -1,5 +1,7 @@
 #include "cli/tensor.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -46,22 +48,31 @@ Expected<std::int64_t> checked_elements(std::span<const std::int64_t> shape, std
   return bytes / static_cast<std::int64_t>(element_bytes);
 }
 
+namespace {
+
+/// No stride of a tensor without elements is ever used, and the product of its other sizes may not fit.
+bool is_empty(std::span<const std::int64_t> shape) { return std::find(shape.begin(), shape.end(), 0) != shape.end(); }
+
+}  // namespace
+
 std::vector<std::int64_t> row_major_strides(std::span<const std::int64_t> shape) {
-  std::vector<std::int64_t> stride(shape.size());
+  std::vector<std::int64_t> stride(shape.size(), 1);
+  if (is_empty(shape)) return stride;
   std::int64_t step = 1;
   for (std::size_t i = shape.size(); i-- > 0;) {
     stride[i] = step;
-    step *= shape[i] > 0 ? shape[i] : 1;
+    step *= shape[i];
   }
   return stride;
 }
 
 std::vector<std::int64_t> column_major_strides(std::span<const std::int64_t> shape) {
-  std::vector<std::int64_t> stride(shape.size());
+  std::vector<std::int64_t> stride(shape.size(), 1);
+  if (is_empty(shape)) return stride;
   std::int64_t step = 1;
   for (std::size_t i = 0; i < shape.size(); ++i) {
     stride[i] = step;
-    step *= shape[i] > 0 ? shape[i] : 1;
+    step *= shape[i];
   }
   return stride;
 }

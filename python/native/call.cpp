@@ -27,6 +27,20 @@ void must_agree(std::int64_t a, std::int64_t b, const char* what, const Tensor& 
   raise_invalid(std::string(what) + " differ: " + x_name + " is " + text_of(x) + ", " + y_name + " is " + text_of(y));
 }
 
+/// Whether its elements fill its memory once, in whatever order of dimensions.
+bool is_dense(const Tensor& tensor) {
+  std::int64_t filled = 1;
+  while (filled < tensor.elements()) {
+    int next = -1;
+    for (int i = 0; i < tensor.rank; ++i) {
+      if (tensor.shape[i] > 1 && tensor.stride[i] == filled) next = i;
+    }
+    if (next < 0) return false;
+    filled *= tensor.shape[next];
+  }
+  return tensor.elements() > 0;
+}
+
 /// A CPU plan's workspace: one for each thread, as large as the largest so far.
 void* thread_workspace(std::size_t bytes) {
   struct Memory {
@@ -206,7 +220,7 @@ void Call::read_declared() {
     const Tensor table = reader_.read(tables[i], declared.name.c_str());
     if (!(table.device == q_.device)) {
       raise_invalid("table \"" + declared.name + "\" is on " + table.device.name() + ", q is on " + q_.device.name() +
-                    "; move it there first");
+                    "; move it to that device first");
     }
     const bool is_number = table.rank == 0 && declared.rank == 1;
     if (table.dtype != declared.dtype || (table.rank != declared.rank && !is_number)) {
@@ -253,16 +267,10 @@ void Call::read_outputs() {
     signature_.o = o_.dtype;
     return;
   }
-  if (signature_.head_dim_qk == signature_.head_dim_v) {
-    out_ = framework_.empty_like(inputs_.q);
+  if (signature_.head_dim_qk == signature_.head_dim_v && is_dense(q_)) {
+    out_ = framework_.empty_like(inputs_.q);  // the same as the general way, and quicker
   } else {
-    nb::list sizes, order;  // dimensions from the outermost in memory to the innermost, as q has them
-    for (int i = 0; i < inner; ++i) sizes.append(q_.shape[i]);
-    sizes.append(v_.shape[inner]);
-    int axes[kMaxRank] = {0, 1, 2, 3};
-    std::stable_sort(axes, axes + inner, [&](int a, int b) { return q_.stride[a] > q_.stride[b]; });
-    for (int i = 0; i <= inner; ++i) order.append(axes[i]);
-    out_ = framework_.empty(inputs_.q, nb::tuple(sizes), name_of(q_.dtype), nb::tuple(order));
+    out_ = framework_.empty_like_but(inputs_.q, v_.shape[inner]);
   }
   o_ = read(out_, "out", q_.rank);
 }
@@ -279,7 +287,7 @@ void Call::read_lse() {
     sizes.append(shape.seqlen_q);
   }
   if (inputs_.lse.is_none()) {
-    lse_out_ = framework_.empty(inputs_.q, nb::tuple(sizes), name_of(SACCADE_F32), nb::none());
+    lse_out_ = framework_.empty(inputs_.q, nb::tuple(sizes), name_of(SACCADE_F32));
   } else {
     lse_out_ = nb::borrow(inputs_.lse);
   }
@@ -320,7 +328,7 @@ void* Call::workspace_of(const saccade_plan* plan, nb::object& keeper) {
   check(saccade_plan_workspace_bytes(plan, &bytes));
   if (bytes == 0) return nullptr;
   if (!q_.device.is_cuda) return thread_workspace(static_cast<std::size_t>(bytes));
-  keeper = framework_.empty(inputs_.q, nb::make_tuple(bytes), name_of(SACCADE_U8), nb::none());
+  keeper = framework_.empty(inputs_.q, nb::make_tuple(bytes), name_of(SACCADE_U8));
   return reader_.read(keeper, "workspace").data;
 }
 

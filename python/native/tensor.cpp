@@ -126,8 +126,8 @@ const Framework& framework_of(nb::handle object, const char* name) {
                              .c_str());
   }
   const nb::object adapter = nb::module_::import_("saccade._frameworks").attr("adapter_of")(type_object);
-  Framework framework{exchange_of(type_object), adapter.attr("empty_like"), adapter.attr("empty"),
-                      adapter.attr("grad_enabled"), adapter.attr("current_stream")};
+  Framework framework{exchange_of(type_object), adapter.attr("empty_like"),   adapter.attr("empty_like_but"),
+                      adapter.attr("empty"),    adapter.attr("grad_enabled"), adapter.attr("current_stream")};
   Py_INCREF(type_object.ptr());
   return frameworks().emplace(type, std::move(framework)).first->second;
 }

@@ -25,7 +25,8 @@ struct Device {
 struct Framework {
   const dlpack::DLPackExchangeAPI* exchange = nullptr;  ///< null: __dlpack__ it is
   nanobind::object empty_like;                          ///< (tensor) -> uninitialised tensor, strides in its order
-  nanobind::object empty;           ///< (tensor, shape, dtype name, order) -> uninitialised tensor on its device
+  nanobind::object empty_like_but;  ///< (tensor, size) -> the same with another size of the last dimension
+  nanobind::object empty;           ///< (tensor, shape, dtype name) -> uninitialised tensor on its device
   nanobind::object grad_enabled;    ///< () -> whether gradients are recorded; None: the framework records none
   nanobind::object current_stream;  ///< (ordinal) -> address of the CUDA stream that the framework works on
 };

@@ -21,13 +21,16 @@ class _NumPy:
     def empty_like(self, tensor):
         return self._numpy.empty_like(tensor)
 
-    def empty(self, tensor, shape, dtype, order):
+    def empty(self, tensor, shape, dtype):
         del tensor
         if dtype not in self._DTYPES:
             raise Unsupported(f"NumPy has no {dtype}: pass out=, or tensors of another library")
-        order = tuple(order) if order is not None else tuple(range(len(shape)))
-        made = self._numpy.empty([shape[axis] for axis in order], self._DTYPES[dtype])
-        return made.transpose([order.index(axis) for axis in range(len(shape))])
+        return self._numpy.empty(shape, self._DTYPES[dtype])
+
+    def empty_like_but(self, tensor, last):
+        order = order_in_memory(tensor.strides)
+        made = self._numpy.empty([(*tensor.shape[:-1], last)[axis] for axis in order], tensor.dtype)
+        return made.transpose([order.index(axis) for axis in range(tensor.ndim)])
 
     def current_stream(self, ordinal):
         del ordinal
@@ -54,11 +57,12 @@ class _Torch:
         self.empty_like = self._torch.empty_like
         self.grad_enabled = self._torch.is_grad_enabled
 
-    def empty(self, tensor, shape, dtype, order):
-        dtype = getattr(self._torch, self._DTYPES[dtype])
-        if order is None:
-            return self._torch.empty(shape, dtype=dtype, device=tensor.device)
-        return self._torch.empty_permuted(shape, order, dtype=dtype, device=tensor.device)
+    def empty(self, tensor, shape, dtype):
+        return self._torch.empty(shape, dtype=getattr(self._torch, self._DTYPES[dtype]), device=tensor.device)
+
+    def empty_like_but(self, tensor, last):
+        return self._torch.empty_permuted((*tensor.shape[:-1], last), order_in_memory(tensor.stride()), dtype=tensor.dtype,
+                                          device=tensor.device)
 
     def current_stream(self, ordinal):
         return self._torch.cuda.current_stream(ordinal).cuda_stream
@@ -80,9 +84,11 @@ class _Jax:
     def empty_like(self, tensor):
         return self._fresh(tensor.shape, tensor.dtype, tensor)
 
-    def empty(self, tensor, shape, dtype, order):
-        del order  # JAX arrays are dense and row-major
+    def empty(self, tensor, shape, dtype):
         return self._fresh(shape, self._DTYPES[dtype], tensor)
+
+    def empty_like_but(self, tensor, last):  # JAX arrays are dense and row-major
+        return self._fresh((*tensor.shape[:-1], last), tensor.dtype, tensor)
 
     def _fresh(self, shape, dtype, like):
         device = next(iter(like.devices()))
@@ -97,6 +103,12 @@ class _Jax:
 
     def contiguous(self, tensor):
         return tensor
+
+
+def order_in_memory(strides):
+    """Dimensions from the outermost in memory to the innermost. The last is the innermost, whatever its stride."""
+    last = len(strides) - 1
+    return (*sorted(range(last), key=lambda axis: -strides[axis]), last)
 
 
 _ADAPTERS = {"torch": _Torch, "numpy": _NumPy, "cupy": _CuPy, "jax": _Jax, "jaxlib": _Jax}

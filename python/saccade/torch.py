@@ -13,8 +13,9 @@ import functools
 import json
 
 import torch
+from torch.autograd import forward_ad
 
-from saccade import _attention, rules
+from saccade import _attention, _frameworks, rules
 from saccade import _expression as ex
 from saccade.errors import InvalidArgument, Unsupported
 
@@ -78,7 +79,7 @@ def _attention_kernel(q, k, v, tables, numbers, mask, mask_names, score, score_n
                       tuning):
     bound = _bound(mask, mask_names, score, score_names, causal, window, layout, return_lse, tuning)
     tables, numbers = bound.arguments(tables, numbers)
-    result = bound.operator.call(q, k, v, tables, numbers, scale, None, None, None, None, None, 0, 0)
+    result = bound.operator.call(q, k, v, tables, numbers, scale, None, _output_like(q, v), None, None, None, 0, 0)
     return result if return_lse else (result, q.new_empty(0, dtype=torch.float32))
 
 
@@ -86,17 +87,14 @@ def _varlen_kernel(q, k, v, cu_seqlens_q, cu_seqlens_kv, max_seqlen_q, max_seqle
                    score_names, causal, window, return_lse, scale, tuning):
     bound = _bound(mask, mask_names, score, score_names, causal, window, "thd", return_lse, tuning)
     tables, numbers = bound.arguments(tables, numbers)
-    result = bound.operator.call(q, k, v, tables, numbers, scale, None, None, None, cu_seqlens_q, cu_seqlens_kv, max_seqlen_q,
+    result = bound.operator.call(q, k, v, tables, numbers, scale, None, _output_like(q, v), None, cu_seqlens_q, cu_seqlens_kv, max_seqlen_q,
                             max_seqlen_kv)
     return result if return_lse else (result, q.new_empty(0, dtype=torch.float32))
 
 
 def _output_like(q, v):
-    if q.shape[-1] == v.shape[-1]:
-        return torch.empty_like(q)
-    strides = q.stride()
-    order = sorted(range(q.dim() - 1), key=lambda axis: -strides[axis])
-    return torch.empty_permuted((*q.shape[:-1], v.shape[-1]), (*order, q.dim() - 1), dtype=q.dtype, device=q.device)
+    """Strides in q's order. torch.empty_like says other strides of fake tensors than of real ones where a size is 0 or 1."""
+    return _frameworks.adapter_of(torch.Tensor).empty_like_but(q, v.shape[-1])
 
 
 def _attention_fake(q, k, v, tables, numbers, mask, mask_names, score, score_names, causal, window, layout, return_lse, scale,
@@ -164,9 +162,9 @@ def _rule_arguments(mask, score, causal, window):
 def _autocast(q, k, v):
     """As autocast does for PyTorch's own attention."""
     kind = q.device.type
-    if torch.is_autocast_enabled(kind):
+    if kind in ("cpu", "cuda") and torch.is_autocast_enabled(kind):
         dtype = torch.get_autocast_dtype(kind)
-        q, k, v = q.to(dtype), k.to(dtype), v.to(dtype)
+        q, k, v = (t if t.dtype == torch.float64 else t.to(dtype) for t in (q, k, v))
     return q, k, v
 
 
@@ -176,8 +174,12 @@ _PLAIN = (torch.Tensor, torch.nn.Parameter)
 def _is_plain(*tensors):
     """Whether nothing watches the call (torch.compile, fake tensors, subclasses, functorch): the operator's own cost, more than
     that of the rest, can be saved then."""
-    return (not torch.compiler.is_compiling() and all(type(t) in _PLAIN for t in tensors)
-            and torch._C._len_torch_dispatch_stack() == 0 and torch._C._functorch.peek_interpreter_stack() is None)
+    if torch.compiler.is_compiling():
+        return False
+    if forward_ad._current_level >= 0 and any(forward_ad.unpack_dual(t).tangent is not None for t in tensors):
+        raise Unsupported("an input carries a forward-mode gradient, and Saccade computes none yet")
+    return (all(type(t) in _PLAIN and not t.is_meta for t in tensors) and torch._C._len_torch_dispatch_stack() == 0
+            and torch._C._functorch.peek_interpreter_stack() is None)
 
 
 def attention(q, k, v, *, mask=None, score=None, causal=None, window=None, scale=None, layout="bhsd", return_lse=False,
@@ -213,7 +215,7 @@ def varlen_attention(q, k, v, cu_seqlens_q, cu_seqlens_kv=None, *, max_seqlen_q,
     return (out, lse) if return_lse else out
 
 
-def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
+def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, *, scale=None, enable_gqa=False):
     """torch.nn.functional.scaled_dot_product_attention, arguments and meaning: query [N, ..., Hq, L, E], key [N, ..., H, S, E],
     value [N, ..., H, S, Ev]; attn_mask broadcasts to [N, ..., Hq, L, S], bool (True is kept) or added to the scores; is_causal
     is aligned to the top left; heads may differ only with enable_gqa. Rows that keep no key give 0.
@@ -242,6 +244,9 @@ _DTYPES = {torch.bool: 13, torch.float32: 0, torch.float16: 1, torch.bfloat16: 2
 def rule_of_tensor(tensor, shape):
     """(mask, score), one of them None, for a tensor that broadcasts to `shape` [..., heads, q_length, kv_length]: bool, True is
     kept; else it is added to the scores."""
+    missing = len(shape) - tensor.dim()
+    if missing < 0 or any(size not in (1, shape[missing + i]) for i, size in enumerate(tensor.shape)):
+        raise InvalidArgument(f"attn_mask is {list(tensor.shape)}, which does not broadcast to {list(shape)}")
     table = _four_dimensions(tensor.expand(shape))
     if table.dtype == torch.bool:
         return _table_rule(rules.Mask, "keep[b, h, q_idx, kv_idx]", "keep", table), None

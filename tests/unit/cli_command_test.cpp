@@ -346,7 +346,8 @@ TEST_F(Command, DoctorNamesWhatItLooksFor) {
 }
 
 TEST_F(Command, ExplainFindsWhatTuneLeft) {
-  for (const auto& finding : run("doctor --json").json()["findings"]) {
+  const auto doctor = run("doctor --json").json();
+  for (const auto& finding : doctor["findings"]) {
     if (finding["name"] == "cpu compiler" && !finding["found"].get<bool>()) GTEST_SKIP() << "nothing to tune with";
   }
   // One sequence dominates: its class of shapes is planned for another total than the call's own.
