@@ -28,6 +28,7 @@ State& state() {
 
 std::atomic<bool> closed{false};
 std::atomic<int> calls_under_way{0};
+std::atomic<int> epoch{0};
 int generation = 0;
 int generation_of_engine = 0;
 bool cpu_was_used = false;
@@ -52,6 +53,7 @@ EnginePointer make(const EngineSettings& settings, int cpu_threads) {
 
 void after_fork_in_child() {
   ++generation;
+  ++epoch;
   new (&state().mutex) std::mutex;  // whoever held it is not in this process, nor are other threads' calls
   calls_under_way = 0;
 }
@@ -87,11 +89,13 @@ void configure(const EngineSettings& settings) {
     s.engine = std::move(made);
     s.settings = settings;
     generation_of_engine = generation;
+    ++epoch;
   }
 }
 
 void shut_down() {
   closed = true;
+  ++epoch;
   PyThreadState* thread = PyEval_SaveThread();
   while (calls_under_way > 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   PyEval_RestoreThread(thread);
@@ -112,6 +116,8 @@ Unlocked::~Unlocked() {
   --calls_under_way;
 }
 
+int plan_epoch() { return epoch; }
+void new_plan_epoch() { ++epoch; }
 int fork_generation() { return generation; }
 void note_cpu_run() { cpu_was_used = true; }
 

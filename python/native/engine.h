@@ -50,4 +50,8 @@ class Unlocked {
 int fork_generation();
 void note_cpu_run();
 
+/// Changes with fork(), configure(), shut_down() and tuning: plans that were found before are looked up anew.
+int plan_epoch();
+void new_plan_epoch();
+
 }  // namespace saccade::python

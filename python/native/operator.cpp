@@ -1,5 +1,7 @@
 #include "python/native/operator.h"
 
+#include <cstring>
+
 #include "python/native/call.h"
 #include "python/native/error.h"
 
@@ -34,12 +36,6 @@ saccade_problem* make_problem(const RuleText& rule, Order order, bool lse, const
   return problem;
 }
 
-/// Ends a plan's handle with the call that looked it up.
-struct PlanHandle {
-  saccade_plan* handle;
-  ~PlanHandle() { saccade_plan_destroy(handle); }
-};
-
 }  // namespace
 
 bool Signature::serves(const Signature& other) const {
@@ -59,6 +55,8 @@ Operator::Operator(RuleText rule, Order order, bool lse, bool equal_lengths, Pol
 }
 
 Operator::~Operator() {
+  if (last_.plan != nullptr && last_.generation != fork_generation())
+    new PlanPointer(std::move(last_.plan));  // the parent's: left alone
   for (const Known& known : known_) saccade_problem_destroy(known.problem);
 }
 
@@ -93,15 +91,30 @@ saccade_plan* Operator::make_plan(const EnginePointer& engine, const Signature& 
   return plan;
 }
 
+Operator::PlanPointer Operator::plan_for(const Signature& signature, const saccade_scalar* scalars) {
+  const std::size_t count = rule_.scalars.size();
+  const bool same_numbers = count == 0 || std::memcmp(last_.numbers, scalars, count * sizeof(saccade_scalar)) == 0;
+  if (last_.epoch == plan_epoch() && same_numbers && last_.signature.equals(signature)) return last_.plan;
+  const EnginePointer current = engine();
+  if (policy_.tuning != SACCADE_TUNE_OFF) new_plan_epoch();  // what it finds is for everyone
+  const int epoch = plan_epoch();
+  PlanPointer plan(make_plan(current, signature, scalars), saccade_plan_destroy);
+  Last found{plan, signature, {}, epoch, fork_generation()};
+  if (count > 0) std::memcpy(found.numbers, scalars, count * sizeof(saccade_scalar));
+  if (last_.plan != nullptr && last_.generation != fork_generation()) new PlanPointer(std::move(last_.plan));
+  last_ = std::move(found);
+  return plan;
+}
+
 nb::object Operator::call(const Inputs& inputs) {
   Call call(*this, inputs, true);
-  const EnginePointer current = engine();
-  const PlanHandle plan{make_plan(current, call.signature(), call.scalars())};
-  call.run(plan.handle);
+  const PlanPointer plan = plan_for(call.signature(), call.scalars());
+  call.run(plan.get());
   return call.result();
 }
 
 std::unique_ptr<Plan> Operator::prepare(const Inputs& inputs) {
+  if (policy_.tuning != SACCADE_TUNE_OFF) new_plan_epoch();
   const Call call(*this, inputs, !inputs.out.is_none());
   EnginePointer current = engine();
   saccade_plan* plan = make_plan(current, call.signature(), call.scalars());
