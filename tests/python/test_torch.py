@@ -48,7 +48,8 @@ def check_as_pytorch(q, k, v, attn_mask=None, is_causal=False, scale=None, enabl
         else:
             score = lambda score, b, h, q_idx, kv_idx: score + table[b, h, q_idx, kv_idx]  # noqa: E731
     if exact.numel() and k.shape[-2]:
-        torch.testing.assert_close(reference(flat(q), flat(k), flat(v), mask, score, scale).out, flat(exact), rtol=1e-12, atol=1e-12)
+        dense = reference(flat(q), flat(k), flat(v), mask, score, scale).out
+        torch.testing.assert_close(dense, flat(exact), rtol=1e-12, atol=1e-12)
     check_attention(flat(got), flat(q), flat(k), flat(v), mask, score, scale)
     return got
 
@@ -115,13 +116,15 @@ class TestScaledDotProductAttention:
         check_as_pytorch(q, k, v, is_causal=True)
         wide = inputs.normal(2, 8, 66, 96)
         check_as_pytorch(wide[:, ::2, ::2, :32], wide[:, 1::2, 1::2, 32:64], wide[:, :4, 33:, 64:])
-        check_as_pytorch(q, inputs.normal(1, 1, 20, 32).expand(2, 4, 20, 32), inputs.normal(2, 1, 20, 32).expand(2, 4, 20, 32))
+        one_head = inputs.normal(2, 1, 20, 32).expand(2, 4, 20, 32)
+        check_as_pytorch(q, inputs.normal(1, 1, 20, 32).expand(2, 4, 20, 32), one_head)
         five = inputs.normal(9, 2, 3, 4, 32).permute(1, 2, 3, 0, 4)
         check_as_pytorch(five, five.flip(0), five)
 
     @pytest.mark.parametrize("shape_q, shape_kv", [
-        ((2, 4, 0, 32), (2, 4, 7, 32)), ((2, 4, 5, 32), (2, 4, 0, 32)), ((0, 4, 5, 32), (0, 4, 7, 32)), ((2, 0, 5, 32), (2, 0, 7, 32)),
-        ((2, 4, 0, 32), (2, 4, 0, 32)), ((0, 3, 4, 5, 32), (0, 3, 4, 7, 32)), ((4, 0, 32), (4, 7, 32)), ((2, 0, 4, 5, 32), (2, 0, 4, 7, 32))])
+        ((2, 4, 0, 32), (2, 4, 7, 32)), ((2, 4, 5, 32), (2, 4, 0, 32)), ((0, 4, 5, 32), (0, 4, 7, 32)),
+        ((2, 0, 5, 32), (2, 0, 7, 32)), ((2, 4, 0, 32), (2, 4, 0, 32)), ((0, 3, 4, 5, 32), (0, 3, 4, 7, 32)),
+        ((4, 0, 32), (4, 7, 32)), ((2, 0, 4, 5, 32), (2, 0, 4, 7, 32))])
     @pytest.mark.parametrize("kind", ["none", "causal", "bool", "float"])
     def test_inputs_of_no_elements(self, inputs, shape_q, shape_kv, kind):
         q, k, v = inputs.normal(*shape_q), inputs.normal(*shape_kv), inputs.normal(*shape_kv)
@@ -147,12 +150,14 @@ class TestScaledDotProductAttention:
         attn_mask = torch.zeros(8, 8, dtype=q.dtype, device=q.device)
         attn_mask[3, 5:] = attn_mask[6] = torch.finfo(q.dtype).min
         got = ours(q, k, v, attn_mask)
-        torch.testing.assert_close(got[:, :, 6].double(), v.double().mean(2), rtol=1e-2 if q.dtype != torch.float32 else 1e-5, atol=1e-2)
+        tolerance = 1e-5 if q.dtype == torch.float32 else 1e-2
+        torch.testing.assert_close(got[:, :, 6].double(), v.double().mean(2), rtol=tolerance, atol=tolerance)
         check_attention(got[:, :, :6].contiguous(), q[:, :, :6], k, v, attn_mask[:6] == 0)
 
     def test_arguments_by_place_as_pytorch_takes_them(self, inputs):
         q, k, v = inputs.qkv(heads=4, heads_kv=4)
-        assert torch.equal(ours(q, k, v, None, 0.0, True), ours(query=q, key=k, value=v, attn_mask=None, dropout_p=0.0, is_causal=True))
+        by_name = ours(query=q, key=k, value=v, attn_mask=None, dropout_p=0.0, is_causal=True)
+        assert torch.equal(ours(q, k, v, None, 0.0, True), by_name)
         with pytest.raises(TypeError):
             theirs(q, k, v, None, 0.0, True, 0.5)
         with pytest.raises(TypeError):  # scale and enable_gqa are keywords only
@@ -314,10 +319,10 @@ def operator_calls(inputs):
                 "tables": {"mask": rule}, "numbers": {"score": score}, "all": {"mask": rule, "score": score, "window": (5, -1)}}
     calls = {}
     for name, rules in keywords.items():
-        rule_arguments = saccade_torch._rule_arguments(rules.get("mask"), rules.get("score"), rules.get("causal"), rules.get("window"))
-        same = name == "all"  # a window alone wants equal lengths
+        rule_arguments = saccade_torch._rule_arguments(*(rules.get(key) for key in ("mask", "score", "causal", "window")))
+        end = 9 if name == "all" else 12  # a window alone wants equal lengths
         for lse in (True, False):
-            calls[f"{name}, lse {lse}"] = (q, k[:, :, :9] if same else k, v[:, :, :9] if same else v, *rule_arguments, "bhsd", lse, 0.2, "off")
+            calls[f"{name}, lse {lse}"] = (q, k[:, :, :end], v[:, :, :end], *rule_arguments, "bhsd", lse, 0.2, "off")
     return calls
 
 
@@ -336,15 +341,17 @@ def test_opcheck_of_varlen_attention(inputs, with_rules, lse):
     if with_rules:
         slopes = torch.linspace(0.1, 0.4, 4, device=q.device)
         rule_arguments = saccade_torch._rule_arguments(saccade.prefix(3), saccade.alibi(slopes), None, (4, -1))
-    torch.library.opcheck(torch.ops.saccade.varlen_attention, (q, k, v, cu_seqlens, cu_seqlens, 17, 17, *rule_arguments, lse, None, "off"))
+    arguments = (q, k, v, cu_seqlens, cu_seqlens, 17, 17, *rule_arguments, lse, None, "off")
+    torch.library.opcheck(torch.ops.saccade.varlen_attention, arguments)
 
 
 @pytest.mark.parametrize("name", ["plain", "causal", "window", "tables", "numbers", "all"])
 def test_the_operator_gives_what_the_function_gives(inputs, name):
-    q, k, v, tables, numbers, mask, mask_names, score, score_names, causal, window, layout, lse, scale, tuning = operator_calls(inputs)[f"{name}, lse True"]
-    got = torch.ops.saccade.attention(q, k, v, tables, numbers, mask, mask_names, score, score_names, causal, window, layout, lse, scale, tuning)
-    ids = tables[0] if mask else None
-    slopes = tables[-1] if score else None
+    arguments = operator_calls(inputs)[f"{name}, lse True"]
+    got = torch.ops.saccade.attention(*arguments)
+    (q, k, v, tables), causal, scale = arguments[:4], arguments[9], arguments[-2]
+    ids = tables[0] if name in ("tables", "all") else None
+    slopes = tables[-1] if name in ("numbers", "all") else None
 
     def keep(b, h, q_idx, kv_idx):
         kept = kv_idx == kv_idx
@@ -407,7 +414,7 @@ class TestAutocast:
             assert saccade_torch.varlen_attention(q, q, q, cu_seqlens, max_seqlen_q=17, causal=True).dtype == torch.bfloat16
 
     def test_leaves_float64_alone(self, inputs, device):
-        """As autocast does everywhere: PyTorch's gives float64. Saccade has no float64, and must say so, not compute in bfloat16."""
+        """As autocast does everywhere: PyTorch's gives float64. Saccade has none, and must say so, not compute in bfloat16."""
         q = inputs.normal(2, 4, 9, 32, dtype=torch.float64)
         with torch.autocast(device, dtype=torch.bfloat16):
             assert theirs(q, q, q).dtype == torch.float64
@@ -428,7 +435,8 @@ class TestGradients:
     def test_any_input_that_requires_grad_raises(self, inputs, which):
         tensors = list(inputs.qkv(heads=4, heads_kv=4))
         tensors[which].requires_grad_()
-        for call in (saccade_torch.attention, ours, saccade.attention, lambda *t: torch.ops.saccade.attention(*t, *NO_RULE, "bhsd", False, None, "off")):
+        operator = torch.ops.saccade.attention
+        for call in (saccade_torch.attention, ours, saccade.attention, lambda *t: operator(*t, *NO_RULE, "bhsd", False, None, "off")):
             with pytest.raises(saccade.Unsupported, match="grad"):
                 call(*tensors)
         with pytest.raises(saccade.Unsupported, match="grad"):
@@ -566,7 +574,8 @@ def test_sixteen_threads(inputs):
     """Each with a rule, a length and values of its own; all first calls at once, so that kernels are made at once too."""
     q, k, v = inputs.qkv(batch=1, heads=4, seqlen_q=100, head_dim=32)
     ids = inputs.uniform_ints(3, 100)
-    rules = [{"mask": saccade.document(ids)}, {"window": (9, 0), "causal": True}, {"score": saccade.softcap(3.0)}, {"causal": "bottom_right"}]
+    rules = [{"mask": saccade.document(ids)}, {"window": (9, 0), "causal": True}, {"score": saccade.softcap(3.0)},
+             {"causal": "bottom_right"}]
     got, gate = [None] * 16, threading.Barrier(16)
 
     def work(number):
@@ -731,7 +740,8 @@ class TestOnCuda:
         with torch.cuda.stream(side):  # the current stream of device 1
             torch.cuda.set_device(0)
             late_got = saccade_torch.attention(late, k, v, mask=rule, return_lse=True)
-            op_got = torch.ops.saccade.attention(late, k, v, *saccade_torch._rule_arguments(rule, None, None, None), "bhsd", True, None, "off")
+            rule_arguments = saccade_torch._rule_arguments(rule, None, None, None)
+            op_got = torch.ops.saccade.attention(late, k, v, *rule_arguments, "bhsd", True, None, "off")
             assert torch.cuda.current_device() == 0
         side.synchronize()
         for pair in (late_got, op_got):

@@ -43,7 +43,8 @@ def one_graph(function, *arguments):
     backend = Counting()
     got = torch.compile(function, backend=backend, fullgraph=True)(*arguments)
     assert len(backend.graphs) == 1 and backend.operators()
-    for mine, plain in zip(got if isinstance(got, tuple) else (got,), function(*arguments) if isinstance(got, tuple) else (function(*arguments),)):
+    plain_results = function(*arguments)
+    for mine, plain in zip(*((r if isinstance(r, tuple) else (r,)) for r in (got, plain_results))):
         assert torch.equal(mine, plain) and mine.stride() == plain.stride()
     return got
 
@@ -100,7 +101,8 @@ class TestOneGraph:
         """A compiled function must not keep the rule of its first call."""
         q, k, v = inputs.qkv()
         backend = Counting()
-        compiled = torch.compile(lambda q, k, v, rule: saccade_torch.attention(q, k, v, mask=rule), backend=backend, fullgraph=True)
+        compiled = torch.compile(lambda q, k, v, rule: saccade_torch.attention(q, k, v, mask=rule), backend=backend,
+                                 fullgraph=True)
         for rule in (saccade.window(5, 0), saccade.window(9, 0), saccade.causal(), saccade.document(inputs.uniform_ints(3, 65)),
                      saccade.document(inputs.uniform_ints(3, 65))):
             assert torch.equal(compiled(q, k, v, rule), saccade_torch.attention(q, k, v, mask=rule))
@@ -109,7 +111,8 @@ class TestOneGraph:
         """Windows of other widths are other numbers, not other kernels."""
         q, k, v = inputs.qkv()
         backend = Counting()
-        compiled = torch.compile(lambda q, k, v, left: saccade_torch.attention(q, k, v, window=(left, 0)), backend=backend, fullgraph=True)
+        compiled = torch.compile(lambda q, k, v, left: saccade_torch.attention(q, k, v, window=(left, 0)), backend=backend,
+                                 fullgraph=True)
         for left in (3, 4, 5, 17, 64):
             got = compiled(q, k, v, left)
             check_attention(got, q, k, v, lambda b, h, i, j: (i - j <= left) & (j <= i))
@@ -129,8 +132,8 @@ class TestOneGraph:
                         (lambda s, b, h, i, j: s + table[b, 0, i, j]) if kind == "float" else None)
 
     def test_of_five_dimensions(self, inputs):
-        q = inputs.normal(2, 3, 4, 9, 32)
-        one_graph(lambda q, attn_mask: saccade_torch.scaled_dot_product_attention(q, q, q, attn_mask), q, inputs.normal(3, 1, 9, 9) > 0)
+        one_graph(lambda q, attn_mask: saccade_torch.scaled_dot_product_attention(q, q, q, attn_mask),
+                  inputs.normal(2, 3, 4, 9, 32), inputs.normal(3, 1, 9, 9) > 0)
 
     def test_under_autocast(self, inputs, device):
         q, k, v = (t.float() for t in inputs.qkv())
@@ -165,7 +168,8 @@ class TestLengths:
     def test_a_growing_cache_is_at_most_two_compilations(self, inputs):
         """One query, and keys that become more."""
         backend = Counting()
-        compiled = torch.compile(lambda q, k, v: saccade_torch.attention(q, k, v, causal="bottom_right"), backend=backend, fullgraph=True)
+        compiled = torch.compile(lambda q, k, v: saccade_torch.attention(q, k, v, causal="bottom_right"), backend=backend,
+                                 fullgraph=True)
         q, k, v = inputs.qkv(batch=2, heads=4, seqlen_q=1, seqlen_kv=80, head_dim=32)
         for length in range(10, 60):
             got = compiled(q, k[:, :, :length], v[:, :, :length])
@@ -222,10 +226,12 @@ class TestWhatCannotBeCompiled:
     def test_wrong_arguments_raise_saccades_error(self, inputs):
         q, k, v = inputs.qkv()
         with pytest.raises(Exception, match="dropout"):
-            torch.compile(lambda q, k, v: saccade_torch.scaled_dot_product_attention(q, k, v, None, 0.1), backend="eager", fullgraph=True)(q, k, v)
+            torch.compile(lambda q, k, v: saccade_torch.scaled_dot_product_attention(q, k, v, None, 0.1), backend="eager",
+                          fullgraph=True)(q, k, v)
         torch._dynamo.reset()
         with pytest.raises(saccade.InvalidArgument, match="head"):
-            torch.compile(lambda q, k, v: saccade_torch.attention(q, k[:, :, :, :32], v), backend="eager", fullgraph=True)(q, k, v)
+            torch.compile(lambda q, k, v: saccade_torch.attention(q, k[:, :, :, :32], v), backend="eager",
+                          fullgraph=True)(q, k, v)
 
 
 class Layer(torch.nn.Module):
@@ -252,7 +258,8 @@ class TestExport:
     @pytest.mark.parametrize("strict", [False, True])
     def test_a_module_with_a_dynamic_length(self, inputs, layer, strict):
         x = inputs.normal(2, 30, 64)
-        program = torch.export.export(layer, (x,), dynamic_shapes=({1: torch.export.Dim("length", min=2, max=512)},), strict=strict)
+        length = torch.export.Dim("length", min=2, max=512)
+        program = torch.export.export(layer, (x,), dynamic_shapes=({1: length},), strict=strict)
         assert any("saccade" in str(node.target) for node in program.graph.nodes)
         for length in (2, 30, 77):
             x = inputs.normal(2, length, 64)
@@ -292,7 +299,8 @@ def test_inductor(inputs, layer):
     compiled = torch.compile(layer, fullgraph=True)
     for length in (30, 41):
         x = inputs.normal(2, length, 64)
-        torch.testing.assert_close(compiled(x), layer(x), rtol=1e-5 if x.dtype == torch.float32 else 2e-2, atol=1e-5 if x.dtype == torch.float32 else 2e-2)
+        tolerance = 1e-5 if x.dtype == torch.float32 else 2e-2
+        torch.testing.assert_close(compiled(x), layer(x), rtol=tolerance, atol=tolerance)
 
 
 @pytest.mark.gpu
@@ -302,7 +310,8 @@ def test_cuda_graphs_of_torch_compile():
     from conftest import Inputs
 
     inputs = Inputs("cuda", torch.bfloat16, 7)
-    compiled = torch.compile(lambda q, k, v: saccade_torch.attention(q, k, v, causal=True) * 1, mode="reduce-overhead", fullgraph=True)
+    compiled = torch.compile(lambda q, k, v: saccade_torch.attention(q, k, v, causal=True) * 1, mode="reduce-overhead",
+                             fullgraph=True)
     for _ in range(5):
         q, k, v = inputs.qkv(seqlen_q=200)
         torch.compiler.cudagraph_mark_step_begin()
