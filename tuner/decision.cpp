@@ -69,7 +69,7 @@ Decision decide(std::span<const Contender> contenders, const DecisionRules& rule
   const double limit = fastest->ratio * (1 + decision.band);
   const bool is_undecidable = standard != nullptr && rules.noise > kMostNoise;
   const bool default_is_tied = standard != nullptr && standard->ratio <= limit;
-  const Contender* winner = standard;
+  const Contender* winner = standard != nullptr ? standard : fastest;
   if (!is_undecidable && !default_is_tied) {
     for (const Contender& contender : contenders) {
       if (!std::isfinite(contender.ratio) || contender.ratio > limit) continue;

@@ -36,6 +36,15 @@ saccade_problem* make_problem(const RuleText& rule, Order order, bool lse, const
   return problem;
 }
 
+/// Whether the numbers can be shown to the cost model, which takes integers up to 2^53.
+bool can_steer(const RuleText& rule, const saccade_scalar* scalars) {
+  constexpr std::int64_t kMost = std::int64_t{1} << 53;
+  for (std::size_t i = 0; i < rule.scalars.size(); ++i) {
+    if (rule.scalars[i].second != SACCADE_F32 && (scalars[i].i > kMost || scalars[i].i < -kMost)) return false;
+  }
+  return !rule.scalars.empty();
+}
+
 }  // namespace
 
 bool Signature::serves(const Signature& other) const {
@@ -79,7 +88,7 @@ saccade_plan* Operator::make_plan(const EnginePointer& engine, const Signature& 
   options.tuning = policy_.tuning;
   options.schedule_json = policy_.schedule.empty() ? nullptr : policy_.schedule.c_str();
   options.no_cache = policy_.no_cache ? 1 : 0;
-  options.scalars = rule_.scalars.empty() ? nullptr : scalars;
+  options.scalars = can_steer(rule_, scalars) ? scalars : nullptr;
   const std::string device = signature.device.name();
   saccade_plan* plan = nullptr;
   saccade_status status = SACCADE_OK;

@@ -24,7 +24,7 @@ __all__ = ["attention", "scaled_dot_product_attention", "varlen_attention"]
 _NO_GRAD = ("an input requires grad, and Saccade has no backward pass yet: detach() the inputs or call it under torch.no_grad()")
 
 # A rule crosses the operator as text, the names in it (JSON, see rules.Mask) and values.
-_RULE = "Tensor[] tables, float[] numbers, str mask, str mask_names, str score, str score_names, str causal, str window"
+_RULE = "Tensor[] tables, SymInt[] ints, float[] floats, str mask, str mask_names, str score, str score_names, str causal, str window"
 _library = torch.library.Library("saccade", "DEF")
 _library.define(f"attention(Tensor q, Tensor k, Tensor v, {_RULE}, str layout, bool return_lse, float? scale, str tuning) "
                 "-> (Tensor, Tensor)")
@@ -36,38 +36,31 @@ class _Bound:
     """A native operator, and which of a call's tables and numbers it takes, in its order."""
 
     def __init__(self, mask, mask_names, score, score_names, causal, window, layout, return_lse, tuning):
-        tables, numbers = [], []
-        mask_rule = self._rule(mask, mask_names, ex.BOOL, rules.Mask, tables, numbers)
-        score_rule = self._rule(score, score_names, ex.FLOAT, rules.Score, tables, numbers)
-        bounds = []
-        for side in "lr":
-            bounds.append(len(numbers) if side in window else -1)
-            if side in window:
-                numbers.append(None)
-        window_bounds = tuple(bounds) if window else None
-        compiled = _attention.rule_of(mask_rule, score_rule, {"": None, "equal": True}.get(causal, causal), window_bounds)
+        self._counts = {"tables": 0, "ints": 0, "floats": 0}
+        mask_rule = self._rule(mask, mask_names, ex.BOOL, rules.Mask)
+        score_rule = self._rule(score, score_names, ex.FLOAT, rules.Score)
+        bounds = tuple(self._place("ints") if side in window else -1 for side in "lr") if window else None
+        compiled = _attention.rule_of(mask_rule, score_rule, {"": None, "equal": True}.get(causal, causal), bounds)
         self.operator = compiled.operator(layout, return_lse, _attention.policy_of(tuning))
-        # Numbers are placeholders here: each says where it stands.
-        self.tables = [tables.index(table) for table in compiled.tables]
-        self.numbers = [(place, dtype != 0) for place, (_, dtype) in zip(compiled.scalars, compiled.declared[0])]
+        # Values are placeholders here: each says where it stands in the call's lists.
+        self._tables = compiled.tables
+        self._numbers = [(place, dtype == 0) for place, (_, dtype) in zip(compiled.scalars, compiled.declared[0])]
 
-    @staticmethod
-    def _rule(text, names, kind, made, tables, numbers):
+    def _place(self, kind):
+        self._counts[kind] += 1
+        return self._counts[kind] - 1
+
+    def _rule(self, text, names, kind, made):
         if not text:
             return None
-        scalars, declared = json.loads(names)
-        leaves = {}
-        for name, dtype in scalars:
-            leaves[name] = ex.Scalar(name, len(numbers), dtype)
-            numbers.append(leaves[name])
-        for name, dtype, rank in declared:
-            leaves[name] = ex.Table(name, len(tables), dtype, rank)
-            tables.append(len(tables))
+        scalars, tables = json.loads(names)
+        leaves = {name: ex.Scalar(name, self._place("ints" if dtype else "floats"), dtype) for name, dtype in scalars}
+        leaves.update((name, ex.Table(name, self._place("tables"), dtype, rank)) for name, dtype, rank in tables)
         return made(ex.Text(text, leaves, kind))
 
-    def arguments(self, tables, numbers):
-        return (tuple(tables[i] for i in self.tables),
-                tuple(int(numbers[i]) if is_int else numbers[i] for i, is_int in self.numbers))
+    def arguments(self, tables, ints, floats):
+        return (tuple(tables[place] for place in self._tables),
+                tuple(floats[place] if is_float else ints[place] for place, is_float in self._numbers))
 
 
 @functools.lru_cache(maxsize=512)
@@ -75,18 +68,18 @@ def _bound(*rule):
     return _Bound(*rule)
 
 
-def _attention_kernel(q, k, v, tables, numbers, mask, mask_names, score, score_names, causal, window, layout, return_lse, scale,
+def _attention_kernel(q, k, v, tables, ints, floats, mask, mask_names, score, score_names, causal, window, layout, return_lse, scale,
                       tuning):
     bound = _bound(mask, mask_names, score, score_names, causal, window, layout, return_lse, tuning)
-    tables, numbers = bound.arguments(tables, numbers)
+    tables, numbers = bound.arguments(tables, ints, floats)
     result = bound.operator.call(q, k, v, tables, numbers, scale, None, _output_like(q, v), None, None, None, 0, 0)
     return result if return_lse else (result, q.new_empty(0, dtype=torch.float32))
 
 
-def _varlen_kernel(q, k, v, cu_seqlens_q, cu_seqlens_kv, max_seqlen_q, max_seqlen_kv, tables, numbers, mask, mask_names, score,
+def _varlen_kernel(q, k, v, cu_seqlens_q, cu_seqlens_kv, max_seqlen_q, max_seqlen_kv, tables, ints, floats, mask, mask_names, score,
                    score_names, causal, window, return_lse, scale, tuning):
     bound = _bound(mask, mask_names, score, score_names, causal, window, "thd", return_lse, tuning)
-    tables, numbers = bound.arguments(tables, numbers)
+    tables, numbers = bound.arguments(tables, ints, floats)
     result = bound.operator.call(q, k, v, tables, numbers, scale, None, _output_like(q, v), None, cu_seqlens_q, cu_seqlens_kv, max_seqlen_q,
                             max_seqlen_kv)
     return result if return_lse else (result, q.new_empty(0, dtype=torch.float32))
@@ -97,14 +90,14 @@ def _output_like(q, v):
     return _frameworks.adapter_of(torch.Tensor).empty_like_but(q, v.shape[-1])
 
 
-def _attention_fake(q, k, v, tables, numbers, mask, mask_names, score, score_names, causal, window, layout, return_lse, scale,
+def _attention_fake(q, k, v, tables, ints, floats, mask, mask_names, score, score_names, causal, window, layout, return_lse, scale,
                     tuning):
     heads, rows = (q.shape[1], q.shape[2]) if layout == "bhsd" else (q.shape[2], q.shape[1])
     sizes = (q.shape[0], heads, rows) if return_lse else (0,)
     return _output_like(q, v), q.new_empty(sizes, dtype=torch.float32)
 
 
-def _varlen_fake(q, k, v, cu_seqlens_q, cu_seqlens_kv, max_seqlen_q, max_seqlen_kv, tables, numbers, mask, mask_names, score,
+def _varlen_fake(q, k, v, cu_seqlens_q, cu_seqlens_kv, max_seqlen_q, max_seqlen_kv, tables, ints, floats, mask, mask_names, score,
                  score_names, causal, window, return_lse, scale, tuning):
     sizes = (q.shape[1], q.shape[0]) if return_lse else (0,)
     return _output_like(q, v), q.new_empty(sizes, dtype=torch.float32)
@@ -126,37 +119,45 @@ def _register():
 _register()
 
 
+class TensorRule:
+    """A rule as its parts (see rules.Mask): what torch.compile can follow, since nothing is parsed or rendered."""
+
+    def __init__(self, text, names, numbers, tables):
+        self.text, self.names, self.numbers, self.tables = text, names, numbers, tables
+
+
+_NO_RULE = TensorRule("", "[[], []]", (), ())
+
+
 def _parts(rule, made):
-    """(text, names, numbers, tables) of a rule."""
     if rule is None:
-        return "", "", (), ()
+        return _NO_RULE
     if isinstance(rule, str):
-        return rule, "[[], []]", (), ()
-    if not isinstance(rule, (rules.Mask, rules.Score)):
+        return TensorRule(rule, "[[], []]", (), ())
+    if not isinstance(rule, (rules.Mask, rules.Score, TensorRule)):
         if torch.compiler.is_compiling():
-            raise InvalidArgument("inside torch.compile a rule must exist before: make it outside, with saccade.mask(function)")
+            raise InvalidArgument("inside torch.compile a rule must exist before: make it outside, with saccade.mask(function) "
+                                  "or saccade.score(function)")
         rule = made(rule)
-    return rule.text, rule.names, rule.numbers, rule.tables
+    return rule
 
 
 def _rule_arguments(mask, score, causal, window):
-    mask_text, mask_names, mask_numbers, mask_tables = _parts(mask, rules.mask)
-    score_text, score_names, score_numbers, score_tables = _parts(score, rules.score)
-    numbers = [*mask_numbers, *score_numbers]
+    mask, score = _parts(mask, rules.mask), _parts(score, rules.score)
+    ints, floats = [], []
+    for number in (*mask.numbers, *score.numbers):
+        (floats if isinstance(number, float) else ints).append(number)
     sides = ""
     if window is not None:
         left, right = window
         if left >= 0:
             sides += "l"
-            numbers.append(left)
+            ints.append(left)
         if right >= 0:
             sides += "r"
-            numbers.append(right)
-    for number in numbers:
-        if isinstance(number, int) and abs(number) > 1 << 53:
-            raise InvalidArgument(f"{number} is beyond 2^53, which a PyTorch operator cannot carry; saccade.attention can")
+            ints.append(right)
     causal = "equal" if causal is True else causal or ""
-    return [*mask_tables, *score_tables], numbers, mask_text, mask_names, score_text, score_names, causal, sides
+    return [*mask.tables, *score.tables], ints, floats, mask.text, mask.names, score.text, score.names, causal, sides
 
 
 def _autocast(q, k, v):
@@ -249,19 +250,25 @@ def rule_of_tensor(tensor, shape):
         raise InvalidArgument(f"attn_mask is {list(tensor.shape)}, which does not broadcast to {list(shape)}")
     table = _four_dimensions(tensor.expand(shape))
     if table.dtype == torch.bool:
-        return _table_rule(rules.Mask, "keep[b, h, q_idx, kv_idx]", "keep", table), None
+        return table_rule(rules.Mask, "{table}[b, h, q_idx, kv_idx]", table), None
     if table.dtype not in _DTYPES:
         raise InvalidArgument(f"attn_mask is {table.dtype}; bool and floating point are possible")
-    return None, _table_rule(rules.Score, "score + bias[b, h, q_idx, kv_idx]", "bias", table)
+    return None, table_rule(rules.Score, "score + {table}[b, h, q_idx, kv_idx]", table)
 
 
 _DTYPES = {torch.bool: 13, torch.float32: 0, torch.float16: 1, torch.bfloat16: 2, torch.float64: 5}
 
 
-def _table_rule(made, text, name, table):
-    """A rule of one 4-dimensional table. torch.compile follows this, so nothing here looks into the tensor."""
-    kind = ex.BOOL if made is rules.Mask else ex.FLOAT
-    return made(ex.Text(text, {name: ex.Table(name, table, _DTYPES[table.dtype], 4)}, kind))
+def table_rule(made, text, table, **numbers):
+    """A rule of one 4-dimensional table, "{table}" in its text, and of floats by their names."""
+    name = "keep" if table.dtype == torch.bool else "bias"
+    text, dtype = text.replace("{table}", name), _DTYPES[table.dtype]
+    if torch.compiler.is_compiling():
+        scalars = ", ".join(f'["{number}", 0]' for number in numbers)
+        return TensorRule(text, f'[[{scalars}], [["{name}", {dtype}, 4]]]', tuple(numbers.values()), (table,))
+    leaves = {number: ex.Scalar(number, value) for number, value in numbers.items()}
+    leaves[name] = ex.Table(name, table, dtype, 4)
+    return made(ex.Text(text, leaves, ex.BOOL if made is rules.Mask else ex.FLOAT))
 
 
 def _four_dimensions(tensor):

@@ -39,6 +39,8 @@ def mask(batch_size, q_length, kv_length, q_offset=0, kv_offset=0, mask_function
     """transformers' mask function interface. Gives a RuleTensor with the mask over positions of this call."""
     if torch.compiler.is_compiling():
         return _built(batch_size, q_length, kv_length, q_offset, kv_offset, mask_function, attention_mask, kwargs)
+    # A static cache counts on in the very tensor that it gives as the offset, before the kernel reads it.
+    q_offset, kv_offset = (o.clone() if isinstance(o, torch.Tensor) else o for o in (q_offset, kv_offset))
     padding = prepare_padding_mask(attention_mask, kv_length, kv_offset)
     if padding is not None and not _keeps_all(padding, kv_length, kv_offset):
         mask_function = and_masks(mask_function, padding_mask_function(padding))
@@ -63,6 +65,8 @@ class RuleTensor(torch.Tensor):
     @classmethod
     def __torch_function__(cls, function, types, args=(), kwargs=None):
         name = getattr(function, "__name__", "")
+        if name == "__get__" and function.__self__.__name__ not in _READABLE:
+            name = function.__self__.__name__
         if name in ("__get__", "size", "dim", "numel", "stride", "is_floating_point", "__len__"):
             return super().__torch_function__(function, types, args, kwargs or {})
         if name in ("contiguous", "detach", "clone"):
@@ -70,7 +74,9 @@ class RuleTensor(torch.Tensor):
         if name in ("to", "cuda", "cpu"):
             self = args[0]
             with torch._C.DisableTorchFunctionSubclass():
-                device = function(torch.empty(0, dtype=torch.bool, device=self.device), *args[1:], **(kwargs or {})).device
+                moved = function(torch.empty(0, dtype=torch.bool, device=self.device), *args[1:], **(kwargs or {}))
+            if moved.dtype == torch.bool:
+                device = moved.device
                 return cls.of(self.rule.to(device), tuple(self.shape), device)
         if name == "__getitem__":
             self, index = args
@@ -82,6 +88,10 @@ class RuleTensor(torch.Tensor):
             return f"RuleTensor({args[0].rule!r})"
         raise Unsupported(f"'{name}' on an attention mask of Saccade, which is a rule and holds no elements; use "
                           "attn_implementation='sdpa' for models that compute with their masks")
+
+
+_READABLE = ("shape", "dtype", "device", "ndim", "layout", "requires_grad", "is_cuda", "is_cpu", "is_meta", "is_sparse",
+             "is_nested", "is_quantized", "is_leaf", "grad_fn", "itemsize", "nbytes")
 
 
 def _is_prefix(index):
@@ -118,22 +128,19 @@ def attention(module, query, key, value, attention_mask, dropout=0.0, scaling=No
         raise Unsupported(f"attention dropout is {dropout}; Saccade has none yet: call model.eval(), or set the config's to 0")
     if kwargs.get("output_attentions"):
         raise Unsupported("output_attentions=True wants weights that a fused kernel never holds; use attn_implementation='eager'")
-    causal, mask_rule, score = None, None, None
+    causal, mask_rule, bias = None, None, None
     if attention_mask is None:
         causal = module.is_causal if is_causal is None and hasattr(module, "is_causal") else is_causal is not False
         causal = "top_left" if causal and query.shape[2] > 1 else None
     elif isinstance(attention_mask, RuleTensor):
         mask_rule = attention_mask.rule
+    elif attention_mask.dtype == torch.bool:
+        mask_rule, _ = saccade_torch.rule_of_tensor(attention_mask[..., : key.shape[2]], _scores_shape(query, key))
     else:
-        shape = (query.shape[0], query.shape[1], query.shape[2], key.shape[2])
-        mask_rule, score = saccade_torch.rule_of_tensor(attention_mask[..., : key.shape[2]], shape)
+        bias = attention_mask[..., : key.shape[2]]
     if position_bias is not None:
-        if score is not None:
-            raise Unsupported("a position_bias together with an additive attention_mask; pass their sum as the mask")
-        shape = (query.shape[0], query.shape[1], query.shape[2], key.shape[2])
-        _, score = saccade_torch.rule_of_tensor(position_bias, shape)
-    if softcap is not None:
-        score = _capped(softcap) if score is None else score >> _capped(softcap)
+        bias = position_bias if bias is None else bias + position_bias
+    score = _score_of(softcap, bias, _scores_shape(query, key))
     result = saccade_torch.attention(query, key, value, mask=mask_rule, score=score, causal=causal, scale=scaling,
                                      return_lse=s_aux is not None)
     if s_aux is not None:
@@ -144,6 +151,26 @@ def attention(module, query, key, value, attention_mask, dropout=0.0, scaling=No
     return result.transpose(1, 2).contiguous(), None
 
 
-@functools.lru_cache(maxsize=16)
+def _scores_shape(query, key):
+    return query.shape[0], query.shape[1], query.shape[2], key.shape[2]
+
+
+def _score_of(softcap, bias, shape):
+    """The cap comes first, as in transformers' models: what is added is a mask."""
+    if bias is None:
+        return None if softcap is None else _capped(softcap)
+    if softcap is None:
+        return saccade_torch.rule_of_tensor(bias, shape)[1]
+    text = "cap * tanh(score / cap) + {table}[b, h, q_idx, kv_idx]"
+    return saccade_torch.table_rule(rules.Score, text, bias.expand(shape), cap=float(softcap))
+
+
 def _capped(softcap):
+    if torch.compiler.is_compiling():
+        return saccade_torch.TensorRule("cap * tanh(score / cap)", '[[["cap", 0]], []]', (float(softcap),), ())
+    return _capped_rule(softcap)
+
+
+@functools.lru_cache(maxsize=16)
+def _capped_rule(softcap):
     return rules.softcap(softcap)

@@ -256,7 +256,7 @@ def faked(function, *arguments):
         return function(*(mode.from_tensor(a) if isinstance(a, torch.Tensor) else a for a in arguments))
 
 
-NO_RULE = ([], [], "", "", "", "", "", "")
+NO_RULE = ([], [], [], "", "", "", "", "", "")
 
 
 @pytest.mark.parametrize("head_dim_v", [32, 64])
@@ -349,7 +349,7 @@ def test_opcheck_of_varlen_attention(inputs, with_rules, lse):
 def test_the_operator_gives_what_the_function_gives(inputs, name):
     arguments = operator_calls(inputs)[f"{name}, lse True"]
     got = torch.ops.saccade.attention(*arguments)
-    (q, k, v, tables), causal, scale = arguments[:4], arguments[9], arguments[-2]
+    (q, k, v, tables), causal, scale = arguments[:4], arguments[10], arguments[-2]
     ids = tables[0] if name in ("tables", "all") else None
     slopes = tables[-1] if name in ("numbers", "all") else None
 
@@ -371,10 +371,12 @@ def test_the_operator_gives_what_the_function_gives(inputs, name):
     check_attention(got, q, k, v, keep, changed if slopes is not None else None, scale)
 
 
-def test_a_number_beyond_2_to_the_53_is_refused_by_the_operator(inputs):
-    rule = saccade.mask("kv_idx + far >= far", far=(1 << 53) + 1)
-    with pytest.raises(saccade.InvalidArgument, match="2\\^53"):
-        saccade_torch._rule_arguments(rule, None, None, None)
+def test_a_number_beyond_2_to_the_53_reaches_the_operator_exactly(inputs):
+    q, k, v = inputs.qkv()
+    text, far = "far - 9007199254740992 == 1 && kv_idx <= q_idx", (1 << 53) + 1
+    arguments = saccade_torch._rule_arguments(saccade.mask(text, far=far), None, None, None)
+    out, _ = torch.ops.saccade.attention(q, k, v, *arguments, "bhsd", False, None, "off")
+    assert torch.equal(out, saccade_torch.attention(q, k, v, causal=True))
 
 
 # --- Autocast. ---

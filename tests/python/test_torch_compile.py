@@ -55,7 +55,7 @@ class TestOneGraph:
         ({"window": (9, 3)}, lambda b, h, i, j: (i - j <= 9) & (j - i <= 3)),
         ({"window": (9, -1), "causal": True}, lambda b, h, i, j: (i - j <= 9) & (j <= i)),
         ({"mask": "kv_idx % 3 == 0 || kv_idx == q_idx"}, lambda b, h, i, j: (j % 3 == 0) | (j == i)),
-        ({"layout": "bshd", "causal": True}, causal)], ids=str)
+        ({"layout": "bshd", "causal": True}, causal)], ids=lambda value: str(value) if isinstance(value, dict) else "")
     def test_of_text_causal_and_window(self, inputs, keywords, kept):
         q, k, v = inputs.qkv()
         bshd = "layout" in keywords

@@ -352,10 +352,19 @@ class TestMasks:
         assert (got - run("llama", "eager", input_ids=ids, attention_mask=added)).abs().max() < 1e-4
         assert (got - run("llama", "saccade", input_ids=ids, attention_mask=added * 0)).abs().max() > 0.1
 
-    def test_position_bias_and_an_additive_mask_together_say_so(self):
+    def test_position_bias_and_an_additive_mask_are_added(self):
         module, q = torch.nn.Module(), torch.randn(1, 2, 4, 16)
-        with pytest.raises(saccade.Unsupported, match="position_bias"):
-            front.attention(module, q, q, q, torch.zeros(1, 1, 4, 4), position_bias=torch.zeros(1, 2, 4, 4))
+        mask, bias = torch.randn(1, 1, 4, 4), torch.randn(1, 2, 4, 4)
+        both, _ = front.attention(module, q, q, q, mask, position_bias=bias)
+        summed, _ = front.attention(module, q, q, q, mask + bias)
+        assert torch.equal(both, summed)
+
+    def test_a_cap_comes_before_an_additive_mask(self):
+        module, q = torch.nn.Module(), torch.randn(1, 2, 4, 16)
+        mask = torch.full((1, 1, 4, 4), -40.0).triu(1)
+        got, _ = front.attention(module, q, q, q, mask, softcap=2.0)
+        scores = 2.0 * torch.tanh(q @ q.transpose(2, 3) / 4 / 2.0) + mask
+        assert torch.allclose(got.transpose(1, 2), torch.softmax(scores, -1) @ q, atol=1e-5)
 
     @pytest.mark.parametrize("q_offset, kv_offset, q_length, kv_length", [
         (0, 0, 9, 9), (5, 0, 4, 9), (8, 0, 1, 9), (6, 3, 4, 7), (torch.tensor(5), 0, 4, 12)])
