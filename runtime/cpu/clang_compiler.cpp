@@ -83,11 +83,12 @@ Library open_library() {
     log::info(log::Topic::compile, fmt::format("opened {} ({})", path, library.version));
     return library;
   }
-  library.status =
-      Status::not_found(fmt::format("no compiler for CPU kernels: {} cannot be opened. It is installed beside "
-                                    "libsaccade.so when Saccade is built with "
-                                    "SACCADE_CLANG=ON; $SACCADE_CLANG may name the file. Tried:{}",
-                                    kLibraryName, tried.empty() ? " nothing" : tried));
+  library.status = Status::not_found(
+      fmt::format("no compiler for CPU kernels: {} cannot be opened. It is installed beside "
+                  "libsaccade.so when Saccade is built with "
+                  "SACCADE_CLANG=ON, and comes with the Python package saccade-cpu; $SACCADE_CLANG may name "
+                  "the file. Tried:{}",
+                  kLibraryName, tried.empty() ? " nothing" : tried));
   return library;
 }
 
