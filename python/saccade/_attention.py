@@ -121,23 +121,28 @@ def rule_of(mask, score, causal, window) -> Compiled:
 _calls: dict[Any, tuple[Any, tuple, tuple]] = {}
 _calls_lock = threading.Lock()
 _MOST_CALLS = 512
-_REMEMBERED = (type(None), str, bool, rules.Mask, rules.Score)
+_REMEMBERED = (type(None), str, rules.Mask, rules.Score)
 
 
-def resolved(*call):
-    """(operator, tables, scalars) for (mask, score, causal, window, layout, lse, tuning). Rules that cannot change are looked up
-    by identity."""
+def resolved(mask, score, causal, window, layout, lse, tuning):
+    """(operator, tables, scalars). Rules that cannot change are looked up by identity. What holds tensors is remembered by the rule
+    that holds them, so that it keeps none alive."""
+    known, key = _calls, (mask, score, causal, window, layout, lse, tuning)
+    if type(mask) is rules.Mask and mask.tables:
+        known, key = mask.calls, (None, *key[1:])
+    elif type(score) is rules.Score and score.tables:
+        known, key = score.calls, (mask, None, *key[2:])
     try:
-        return _calls[call]
+        return known[key]
     except (KeyError, TypeError):  # TypeError: a window or a rule that cannot be hashed
         pass
-    mask, score, _, window, *_ = call
-    found = _resolve(*call)
-    if isinstance(mask, _REMEMBERED) and isinstance(score, _REMEMBERED) and (window is None or isinstance(window, tuple)):
+    found = _resolve(mask, score, causal, window, layout, lse, tuning)
+    if all(isinstance(part, _REMEMBERED) and not getattr(part, "tables", None) for part in key[:2]) and (
+            window is None or isinstance(window, tuple)):
         with _calls_lock:
-            if len(_calls) >= _MOST_CALLS:
-                _calls.pop(next(iter(_calls)))
-            _calls[call] = found
+            if len(known) >= _MOST_CALLS:
+                known.pop(next(iter(known)))
+            known[key] = found
     return found
 
 
@@ -189,7 +194,8 @@ def attention(
     mask, score: a rule (see saccade.rules), its text, or a function in FlexAttention's signature.
     causal: True when the lengths are equal, else "top_left" or "bottom_right". window: (left, right) inclusive, -1 unbounded.
     All are combined with "and". scale: default 1 / sqrt(head_dim).
-    out: written to instead of a new tensor like q. stream: CUDA stream; default the library's current one.
+    out: written to instead of a new tensor like q. stream: CUDA stream; default the library's current one. Who gives another
+    orders it with the one that q, k, v and out were made on.
     tuning: "off" (default: a tuned schedule if the cache has one, else the cost model's), "quick" (at most 2 s), "normal" (15 s).
 
     Returns out like q (batch, heads and seqlen in q's order in memory), or (out, lse) with return_lse: f32

@@ -342,6 +342,7 @@ def _same_table(leaf, wanted):
 _traces: dict[Any, list[Trace]] = {}
 _lock = threading.Lock()
 _MOST_TRACES = 1024
+_MOST_VARIANTS = 16  # of one function, for other numbers that became constants
 
 
 def trace(function, kind):
@@ -352,16 +353,28 @@ def trace(function, kind):
     signature = captures.signature
     key = None if signature is None else (kind, signature)
     if key is not None:
-        for known in _traces.get(key, ()):
+        for known in tuple(_traces.get(key, ())):
             if known.fits(captures.values):
                 return known.node, _values(known, captures.values)
     made = _trace(function, arguments, captures)
-    if key is not None:
-        with _lock:
-            if len(_traces) >= _MOST_TRACES:
-                _traces.pop(next(iter(_traces)))
-            _traces.setdefault(key, []).append(made)
-    return made.node, _values(made, captures.values)
+    values = _values(made, captures.values)
+    if key is not None and not any(_is_tensor(value) for _, value in made.constants):
+        _keep(key, made)
+    return made.node, values
+
+
+def _keep(key, made):
+    """Keeps a trace, but not the tensors that it was made with: each call brings its own."""
+    for leaf in made.leaves:
+        if isinstance(leaf, Captured):
+            leaf._table.tensor = None
+    with _lock:
+        if len(_traces) >= _MOST_TRACES:
+            _traces.pop(next(iter(_traces)))
+        variants = _traces.setdefault(key, [])
+        if len(variants) >= _MOST_VARIANTS:
+            variants.pop(0)
+        variants.append(made)
 
 
 def _values(known, values):

@@ -33,11 +33,12 @@ class _Rule:
     """An expression, and the values of its numbers and tensors where they are others than those that it was made with.
 
     text: the rule in Saccade's language. numbers, tables: the values of the names in it, in the order of `names`, which is
-    JSON: [[name, dtype] of each number], [[name, dtype, rank] of each table].
+    JSON: [[name, dtype] of each number], [[name, dtype, rank] of each table]. calls: what saccade.attention found for calls with
+    this rule, where it holds tables.
     """
 
     def __init__(self, node: ex.Node, values: dict[Any, Any] | None = None):
-        self.node, self.values = node, values or {}
+        self.node, self.values, self.calls = node, values or {}, {}
         names = ex.Names()
         self.text = ex.bare(node.text(names))
         self.numbers = tuple(self.value_of(leaf) for leaf in names.scalars)
