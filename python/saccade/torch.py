@@ -120,7 +120,8 @@ _register()
 
 
 class TensorRule:
-    """A rule as its parts (see rules.Mask): what torch.compile can follow, since nothing is parsed or rendered."""
+    """A rule as its parts (see rules.Mask). Nothing is parsed or rendered: it is quick to make for each call, and torch.compile can
+    follow it."""
 
     def __init__(self, text, names, numbers, tables):
         self.text, self.names, self.numbers, self.tables = text, names, numbers, tables
@@ -190,6 +191,10 @@ def attention(q, k, v, *, mask=None, score=None, causal=None, window=None, scale
     """saccade.attention as a PyTorch operator. Same arguments, but for out, stream (the current one) and copy."""
     q, k, v = _autocast(q, k, v)
     if _is_plain(q, k, v):
+        if isinstance(mask, TensorRule) or isinstance(score, TensorRule):
+            tables, ints, floats, *texts = _rule_arguments(mask, score, causal, window)
+            bound = _bound(*texts, layout, return_lse, tuning)
+            return bound.operator.call(q, k, v, *bound.arguments(tables, ints, floats), scale, None, None, None, None, None, 0, 0)
         return _attention.attention(q, k, v, mask=mask, score=score, causal=causal, window=window, scale=scale, layout=layout,
                                     return_lse=return_lse, tuning=tuning)
     out, lse = torch.ops.saccade.attention(q, k, v, *_rule_arguments(mask, score, causal, window), layout, return_lse, scale, tuning)
@@ -252,25 +257,21 @@ def rule_of_tensor(tensor, shape):
         raise InvalidArgument(f"attn_mask is {list(tensor.shape)}, which does not broadcast to {list(shape)}")
     table = _four_dimensions(tensor.expand(shape))
     if table.dtype == torch.bool:
-        return table_rule(rules.Mask, "{table}[b, h, q_idx, kv_idx]", table), None
+        return table_rule("{table}[b, h, q_idx, kv_idx]", table), None
     if table.dtype not in _DTYPES:
         raise InvalidArgument(f"attn_mask is {table.dtype}; bool and floating point are possible")
-    return None, table_rule(rules.Score, "score + {table}[b, h, q_idx, kv_idx]", table)
+    return None, table_rule("score + {table}[b, h, q_idx, kv_idx]", table)
 
 
 _DTYPES = {torch.bool: 13, torch.float32: 0, torch.float16: 1, torch.bfloat16: 2, torch.float64: 5}
 
 
-def table_rule(made, text, table, **numbers):
+def table_rule(text, table, **numbers):
     """A rule of one 4-dimensional table, "{table}" in its text, and of floats by their names."""
     name = "keep" if table.dtype == torch.bool else "bias"
-    text, dtype = text.replace("{table}", name), _DTYPES[table.dtype]
-    if torch.compiler.is_compiling():
-        scalars = ", ".join(f'["{number}", 0]' for number in numbers)
-        return TensorRule(text, f'[[{scalars}], [["{name}", {dtype}, 4]]]', tuple(numbers.values()), (table,))
-    leaves = {number: ex.Scalar(number, value) for number, value in numbers.items()}
-    leaves[name] = ex.Table(name, table, dtype, 4)
-    return made(ex.Text(text, leaves, ex.BOOL if made is rules.Mask else ex.FLOAT))
+    scalars = ", ".join(f'["{number}", 0]' for number in numbers)
+    names = f'[[{scalars}], [["{name}", {_DTYPES[table.dtype]}, 4]]]'
+    return TensorRule(text.replace("{table}", name), names, tuple(numbers.values()), (table,))
 
 
 def _four_dimensions(tensor):

@@ -162,15 +162,8 @@ def _score_of(softcap, bias, shape):
     if softcap is None:
         return saccade_torch.rule_of_tensor(bias, shape)[1]
     text = "cap * tanh(score / cap) + {table}[b, h, q_idx, kv_idx]"
-    return saccade_torch.table_rule(rules.Score, text, bias.expand(shape), cap=float(softcap))
+    return saccade_torch.table_rule(text, bias.expand(shape), cap=float(softcap))
 
 
 def _capped(softcap):
-    if torch.compiler.is_compiling():
-        return saccade_torch.TensorRule("cap * tanh(score / cap)", '[[["cap", 0]], []]', (float(softcap),), ())
-    return _capped_rule(softcap)
-
-
-@functools.lru_cache(maxsize=16)
-def _capped_rule(softcap):
-    return rules.softcap(softcap)
+    return saccade_torch.TensorRule("cap * tanh(score / cap)", '[[["cap", 0]], []]', (float(softcap),), ())
