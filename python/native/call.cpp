@@ -1,9 +1,7 @@
 #include "python/native/call.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstdlib>
-#include <new>
 
 #include "python/native/error.h"
 
@@ -63,6 +61,15 @@ void* thread_workspace(std::size_t bytes) {
 
 }  // namespace
 
+std::int64_t integer_from(nb::handle value, const char* name) {
+  const long long result = PyLong_Check(value.ptr()) ? PyLong_AsLongLong(value.ptr()) : -1;
+  if (result == -1 && (!PyLong_Check(value.ptr()) || PyErr_Occurred() != nullptr)) {
+    PyErr_Clear();
+    throw nb::type_error((std::string(name) + " must be an int of 64 bits").c_str());
+  }
+  return result;
+}
+
 Call::Axes Call::axes_of(Order order) {
   switch (order) {
     case Order::bhsd: return {0, 1, 2};
@@ -73,15 +80,12 @@ Call::Axes Call::axes_of(Order order) {
 }
 
 Call::Call(const Operator& op, const Inputs& inputs, bool with_outputs)
-    : operator_(op),
-      inputs_(inputs),
-      framework_(framework_of(inputs.q, "q")),
-      axes_(axes_of(op.order())),
-      reader_(inputs.stream.is_none() ? 0 : nb::cast<std::int64_t>(inputs.stream)) {
+    : operator_(op), inputs_(inputs), framework_(framework_of(inputs.q, "q")), axes_(axes_of(op.order())) {
   const int rank = op.order() == Order::thd ? 3 : 4;
+  read_stream();
   q_ = read(inputs.q, "q", rank);
   signature_.device = q_.device;
-  read_stream();
+  if (q_.device.is_cuda && framework_.exchange != nullptr && inputs.stream.is_none()) read_exchanged_stream();
   k_ = read(inputs.k, "k", rank);
   v_ = read(inputs.v, "v", rank);
   check_gradients();
@@ -91,7 +95,11 @@ Call::Call(const Operator& op, const Inputs& inputs, bool with_outputs)
   signature_.o = q_.dtype;
   if (with_outputs) {
     read_outputs();
-    if (op.lse()) read_lse();
+    if (op.lse()) {
+      read_lse();
+    } else if (!inputs.lse.is_none()) {
+      raise_invalid("lse is given, but this was made without return_lse=True");
+    }
   }
   signature_.shape.alignment = alignment();
 }
@@ -109,19 +117,28 @@ Tensor Call::read(nb::handle object, const char* name, int rank) {
   return tensor;
 }
 
+/// Before q is read: producers that make their work wait for ours must know the stream.
 void Call::read_stream() {
-  if (!signature_.device.is_cuda) return;
   if (!inputs_.stream.is_none()) {
-    stream_ = nb::cast<std::int64_t>(inputs_.stream);
-  } else if (framework_.exchange != nullptr) {
-    void* stream = nullptr;
-    if (framework_.exchange->current_work_stream(dlpack::kDLCUDA, signature_.device.ordinal, &stream) != 0) {
-      throw nb::python_error();
+    stream_ = integer_from(inputs_.stream, "stream");
+  } else if (framework_.exchange == nullptr) {
+    const nb::tuple device = nb::cast<nb::tuple>(inputs_.q.attr("__dlpack_device__")());
+    const int type = nb::cast<int>(device[0]);
+    if (type == dlpack::kDLCUDA || type == dlpack::kDLCUDAManaged) {
+      stream_ = nb::cast<std::int64_t>(framework_.current_stream(device[1]));
     }
-    stream_ = reinterpret_cast<std::int64_t>(stream);
-  } else {
-    stream_ = nb::cast<std::int64_t>(framework_.current_stream(signature_.device.ordinal));
   }
+  reader_.set_stream(stream_);
+}
+
+/// After q is read, which needs no stream then and says the device.
+void Call::read_exchanged_stream() {
+  void* stream = nullptr;
+  if (framework_.exchange->current_work_stream(dlpack::kDLCUDA, q_.device.ordinal, &stream) != 0) {
+    throw nb::python_error();
+  }
+  stream_ = reinterpret_cast<std::int64_t>(stream);
+  reader_.set_stream(stream_);
 }
 
 void Call::check_gradients() const {
@@ -247,7 +264,10 @@ void Call::read_outputs() {
   const int inner = q_.rank - 1;
   if (!inputs_.out.is_none()) {
     o_ = read(inputs_.out, "out", q_.rank);
-    if (o_.read_only) raise_invalid("out is read-only");
+    if (o_.read_only || !framework_of(inputs_.out, "out").takes_out) raise_invalid("out is read-only");
+    check_overlap(q_, "q");
+    check_overlap(k_, "k");
+    check_overlap(v_, "v");
     if (!(o_.device == q_.device)) {
       raise_invalid("out is on " + o_.device.name() + ", q is on " + q_.device.name());
     }
@@ -273,6 +293,15 @@ void Call::read_outputs() {
     out_ = framework_.empty_like_but(inputs_.q, v_.shape[inner]);
   }
   o_ = read(out_, "out", q_.rank);
+}
+
+/// The kernel reads other rows of `tensor` after it has written some of out.
+void Call::check_overlap(const Tensor& tensor, const char* name) const {
+  const auto* out = static_cast<const char*>(o_.data);
+  const auto* other = static_cast<const char*>(tensor.data);
+  if (out < other + tensor.span_bytes() && other < out + o_.span_bytes()) {
+    raise_invalid(std::string("out and ") + name + " lie in the same memory; out must be apart from what is read");
+  }
 }
 
 void Call::read_lse() {

@@ -7,6 +7,9 @@ namespace saccade::python {
 
 constexpr int kMaxTables = 8, kMaxScalars = 16;
 
+/// An int argument. Raises TypeError with its name.
+std::int64_t integer_from(nanobind::handle value, const char* name);
+
 class Call {
  public:
   /// Reads q, k, v and the rule's arguments. `with_outputs`: also reads or allocates o and the log-sum-exp.
@@ -14,7 +17,7 @@ class Call {
 
   const Signature& signature() const { return signature_; }
   const saccade_scalar* scalars() const { return scalars_; }
-  /// Enqueues the work (computes it, on CPUs), with the interpreter lock released.
+  /// Enqueues the work; on CPUs computes it, with the interpreter lock released.
   void run(const saccade_plan* plan);
   /// `out`, or (out, lse).
   nanobind::object result() const;
@@ -26,6 +29,8 @@ class Call {
   static Axes axes_of(Order order);
   Tensor read(nanobind::handle object, const char* name, int rank);
   void read_stream();
+  void read_exchanged_stream();
+  void check_overlap(const Tensor& tensor, const char* name) const;
   void check_gradients() const;
   void read_sizes();
   void read_sequences();

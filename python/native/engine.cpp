@@ -33,7 +33,7 @@ int generation = 0;
 int generation_of_engine = 0;
 bool cpu_was_used = false;
 
-EnginePointer make(const EngineSettings& settings, int cpu_threads) {
+saccade_status make(const EngineSettings& settings, int cpu_threads, EnginePointer& engine) {
   saccade_engine_options options;
   SACCADE_INIT(&options);
   std::vector<const char*> packs;
@@ -47,8 +47,9 @@ EnginePointer make(const EngineSettings& settings, int cpu_threads) {
   options.cache_memory_only = settings.cache_memory_only ? 1 : 0;
   options.cpu_threads = cpu_threads;
   saccade_engine* handle = nullptr;
-  check(saccade_engine_create(&options, &handle));
-  return {handle, saccade_engine_destroy};
+  const saccade_status status = saccade_engine_create(&options, &handle);
+  if (status == SACCADE_OK) engine = {handle, saccade_engine_destroy};
+  return status;
 }
 
 void after_fork_in_child() {
@@ -63,23 +64,29 @@ const int registered = pthread_atfork(nullptr, nullptr, after_fork_in_child);
 }  // namespace
 
 EnginePointer engine() {
-  State& s = state();
-  const std::lock_guard lock(s.mutex);
   if (closed) raise(SACCADE_CANCELLED, kClosed);
-  if (s.engine != nullptr && generation_of_engine != generation) {
-    new EnginePointer(std::move(s.engine));  // the parent's, which must be left alone
-    s.engine = nullptr;
+  State& s = state();
+  saccade_status status = SACCADE_OK;
+  {
+    const std::lock_guard lock(s.mutex);
+    if (s.engine != nullptr && generation_of_engine != generation) {
+      new EnginePointer(std::move(s.engine));  // the parent's, which must be left alone
+      s.engine = nullptr;
+    }
+    if (s.engine == nullptr) {
+      const bool inherits_threads = generation > 0 && cpu_was_used;
+      status = make(s.settings, inherits_threads ? 1 : s.settings.cpu_threads, s.engine);
+      generation_of_engine = generation;
+    }
+    if (status == SACCADE_OK) return s.engine;
   }
-  if (s.engine == nullptr) {
-    const bool inherits_threads = generation > 0 && cpu_was_used;
-    s.engine = make(s.settings, inherits_threads ? 1 : s.settings.cpu_threads);
-    generation_of_engine = generation;
-  }
-  return s.engine;
+  check(status);  // runs Python, which may hand over to a thread that waits for the mutex
+  return nullptr;
 }
 
 void configure(const EngineSettings& settings) {
-  EnginePointer made = make(settings, generation > 0 && cpu_was_used ? 1 : settings.cpu_threads);
+  EnginePointer made;
+  check(make(settings, generation > 0 && cpu_was_used ? 1 : settings.cpu_threads, made));
   State& s = state();
   EnginePointer former;
   {

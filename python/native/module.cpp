@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <iterator>
 
+#include "python/native/call.h"
 #include "python/native/error.h"
 #include "python/native/operator.h"
 
@@ -64,7 +65,7 @@ Order order_from(const std::string& layout) {
   if (layout == "bhsd") return Order::bhsd;
   if (layout == "bshd") return Order::bshd;
   if (layout == "thd") return Order::thd;
-  raise_invalid("layout is \"" + layout + "\"; known are \"bhsd\" and \"bshd\"");
+  raise_invalid("layout is \"" + layout + "\"; known are \"bhsd\", \"bshd\" and, for packed sequences, \"thd\"");
 }
 
 /// Methods that are called for every attention bypass nanobind's dispatch, which takes as long as all the rest: plain
@@ -87,6 +88,7 @@ std::optional<float> scale_from(nb::handle scale) {
   if (scale.is_none()) return std::nullopt;
   const double value = PyFloat_AsDouble(scale.ptr());
   if (value == -1 && PyErr_Occurred() != nullptr) {
+    if (PyErr_ExceptionMatches(PyExc_TypeError) == 0) throw nb::python_error();
     PyErr_Clear();
     throw nb::type_error("scale must be a number");
   }
@@ -109,8 +111,8 @@ Inputs operator_inputs(PyObject* const* a, Py_ssize_t count) {
           a[8],
           a[9],
           a[10],
-          nb::cast<std::int64_t>(nb::handle(a[11])),
-          nb::cast<std::int64_t>(nb::handle(a[12])),
+          integer_from(a[11], "max_seqlen_q"),
+          integer_from(a[12], "max_seqlen_kv"),
           a[3],
           a[4],
           a[6],
@@ -171,7 +173,6 @@ NB_MODULE(_native, m) {
   nb::set_leak_warnings(false);  // caches of the package may outlive the module at the interpreter's end
   m.doc() = "The C interface of Saccade, for the modules of the package saccade.";
   m.def("version", &saccade_version);
-  m.def("cuda_device_count", &saccade_cuda_device_count);
   m.def(
       "configure",
       [](std::string directory, std::vector<std::string> packs, std::int64_t max_bytes, bool read_only,
@@ -212,10 +213,6 @@ NB_MODULE(_native, m) {
         });
       },
       "target"_a, "problem"_a, "sizes"_a, "schedule"_a);
-  m.def("target", [](const std::string& name) {
-    return text_from([&](char** text) { return saccade_target(name.c_str(), text); });
-  });
-
   nb::class_<Plan> plan(m, "Plan", kPlanText, nb::type_slots(kPlanSlots));
   plan.def(
       "__call__",

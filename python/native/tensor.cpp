@@ -1,6 +1,5 @@
 #include "python/native/tensor.h"
 
-#include <cstring>
 #include <unordered_map>
 
 #include "python/native/error.h"
@@ -105,6 +104,13 @@ std::int64_t Tensor::elements() const {
   return count;
 }
 
+std::int64_t Tensor::span_bytes() const {
+  if (elements() == 0) return 0;
+  std::int64_t last = 0;
+  for (int i = 0; i < rank; ++i) last += (shape[i] - 1) * stride[i];
+  return (last + 1) * size_of(dtype);
+}
+
 const char* name_of(saccade_dtype dtype) { return row_of(dtype).name; }
 int size_of(saccade_dtype dtype) { return row_of(dtype).bits / 8; }
 
@@ -126,8 +132,13 @@ const Framework& framework_of(nb::handle object, const char* name) {
                              .c_str());
   }
   const nb::object adapter = nb::module_::import_("saccade._frameworks").attr("adapter_of")(type_object);
-  Framework framework{exchange_of(type_object), adapter.attr("empty_like"),   adapter.attr("empty_like_but"),
-                      adapter.attr("empty"),    adapter.attr("grad_enabled"), adapter.attr("current_stream")};
+  Framework framework{exchange_of(type_object),
+                      adapter.attr("empty_like"),
+                      adapter.attr("empty_like_but"),
+                      adapter.attr("empty"),
+                      nb::cast<bool>(adapter.attr("takes_out")),
+                      adapter.attr("grad_enabled"),
+                      adapter.attr("current_stream")};
   Py_INCREF(type_object.ptr());
   return frameworks().emplace(type, std::move(framework)).first->second;
 }
@@ -147,7 +158,9 @@ Tensor TensorReader::read(nb::handle object, const char* name) {
   // its destructor gives the tensor back.
   nb::dict keywords;
   const nb::tuple device = nb::cast<nb::tuple>(object.attr("__dlpack_device__")());
-  if (nb::cast<int>(device[0]) == kDLCUDA) keywords["stream"] = stream_ == 0 ? 1 : stream_;  // 1: the legacy default
+  const int device_type = nb::cast<int>(device[0]);
+  if (device_type == kDLCUDA || device_type == kDLCUDAManaged)
+    keywords["stream"] = stream_ == 0 ? 1 : stream_;  // 1: the legacy default
   nb::object capsule;
   try {
     nb::dict versioned;

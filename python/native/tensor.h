@@ -27,6 +27,7 @@ struct Framework {
   nanobind::object empty_like;                          ///< (tensor) -> uninitialised tensor, strides in its order
   nanobind::object empty_like_but;  ///< (tensor, size) -> the same with another size of the last dimension
   nanobind::object empty;           ///< (tensor, shape, dtype name) -> uninitialised tensor on its device
+  bool takes_out = true;            ///< whether its tensors may be written to
   nanobind::object grad_enabled;    ///< () -> whether gradients are recorded; None: the framework records none
   nanobind::object current_stream;  ///< (ordinal) -> address of the CUDA stream that the framework works on
 };
@@ -44,13 +45,17 @@ struct Tensor {
   std::int64_t shape[kMaxRank] = {};
   std::int64_t stride[kMaxRank] = {};  ///< elements
   std::int64_t elements() const;
+  /// Bytes from the first to the last element.
+  std::int64_t span_bytes() const;
 };
 
 /// Reads tensors and holds what their producers handed out until it goes.
 class TensorReader {
  public:
-  /// `stream`: the CUDA stream of the work to come, which producers without an exchange API are told.
-  explicit TensorReader(std::int64_t stream = 0) : stream_(stream) {}
+  /// The CUDA stream of the work to come, which producers without an exchange API are told.
+  void set_stream(std::int64_t stream) { stream_ = stream; }
+
+  TensorReader() = default;
   ~TensorReader();
   TensorReader(const TensorReader&) = delete;
   TensorReader& operator=(const TensorReader&) = delete;
@@ -63,7 +68,7 @@ class TensorReader {
   static constexpr int kMost = 20;  // q, k, v, o, lse, two of cu_seqlens, workspace, 8 tables
   PyObject* held_[kMost] = {};
   int count_ = 0;
-  std::int64_t stream_;
+  std::int64_t stream_ = 0;
 };
 
 /// "f16", "bf16", ...

@@ -68,15 +68,13 @@ def _operator(mask, score, declared, layout, lse, equal_lengths, policy):
     return _native.Operator(mask, score, list(scalars), list(tables), layout, lse, equal_lengths, *policy)
 
 
-def policy_of(tuning, schedule=None, no_cache=False):
+def policy_of(tuning, schedule=None):
     """The arguments of a native operator that say how its kernel is chosen."""
-    if tuning is None:
-        tuning = default_tuning()
     if tuning not in TUNING:
         raise InvalidArgument(f"tuning is {tuning!r}; {', '.join(TUNING)} are possible")
     if schedule is not None and not isinstance(schedule, str):
         schedule = json.dumps(schedule)
-    return TUNING[tuning], schedule or "", bool(no_cache)
+    return TUNING[tuning], schedule or "", False
 
 
 _tuning = "off"
@@ -91,7 +89,6 @@ def set_default_tuning(tuning):
     if tuning not in TUNING:
         raise InvalidArgument(f"tuning is {tuning!r}; {', '.join(TUNING)} are possible")
     _tuning = tuning
-    _calls.clear()
 
 
 _FULL, _SAME = rules.full(), rules.Score(ex.score)
@@ -127,7 +124,7 @@ _REMEMBERED = (type(None), str, rules.Mask, rules.Score)
 def resolved(mask, score, causal, window, layout, lse, tuning):
     """(operator, tables, scalars). Rules that cannot change are looked up by identity. What holds tensors is remembered by the rule
     that holds them, so that it keeps none alive."""
-    known, key = _calls, (mask, score, causal, window, layout, lse, tuning)
+    known, key = _calls, (mask, score, causal, window, layout, lse, _tuning if tuning is None else tuning)
     if type(mask) is rules.Mask and mask.tables:
         known, key = mask.calls, (None, *key[1:])
     elif type(score) is rules.Score and score.tables:
@@ -136,7 +133,7 @@ def resolved(mask, score, causal, window, layout, lse, tuning):
         return known[key]
     except (KeyError, TypeError):  # TypeError: a window or a rule that cannot be hashed
         pass
-    found = _resolve(mask, score, causal, window, layout, lse, tuning)
+    found = _resolve(mask, score, causal, window, layout, bool(lse), _tuning if tuning is None else tuning)
     if all(isinstance(part, _REMEMBERED) and not getattr(part, "tables", None) for part in key[:2]) and (
             window is None or isinstance(window, tuple)):
         with _calls_lock:
@@ -290,7 +287,7 @@ def prepare(
     """A plan for calls of attention() with tensors like these: chooses, compiles and loads the kernel, runs nothing.
     `schedule`: use exactly this one (a dict or JSON as in a report)."""
     compiled = rule_of(mask, score, causal, window)
-    op = compiled.operator(layout, return_lse, policy_of(tuning, schedule))
+    op = compiled.operator(layout, bool(return_lse), policy_of(_tuning if tuning is None else tuning, schedule))
     return op.prepare(q, k, v, compiled.tables, compiled.scalars, scale, None, out, None, None, None, 0, 0)
 
 
@@ -307,6 +304,8 @@ _DTYPE_NAMES = {"float32": "f32", "float16": "f16", "bfloat16": "bf16", "f32": "
 
 def problem_json(dtype, head_dim, head_dim_v, mask, score, causal, window, layout, return_lse):
     """The JSON of a problem without tensors."""
+    if layout not in ("bhsd", "bshd", "thd"):
+        raise InvalidArgument(f"layout is {layout!r}; 'bhsd', 'bshd' and 'thd' (packed sequences) are possible")
     name = str(dtype).rpartition(".")[2]
     if name not in _DTYPE_NAMES:
         raise InvalidArgument(f"dtype is {dtype!r}; f32, f16 and bf16 are possible")

@@ -15,7 +15,11 @@ from typing import Any
 from saccade.errors import InvalidArgument, TraceError
 
 BOOL, INT, FLOAT = "bool", "int", "float"
+WORD = re.compile(r"(?<![0-9.A-Za-z_])[A-Za-z_][A-Za-z_0-9]*")  # a name in a text, no exponent of a number
 _MOST_TEXT = 1 << 20  # characters of a rule's text
+
+
+_NARROW = re.compile(r"(\bu?int(8|16)|\buint32|\buint64|complex)")
 
 
 class NeedsNumbers(Exception):
@@ -178,6 +182,9 @@ class Node:
 
     def to(self, *args, **kwargs):
         for given in (*args, *kwargs.values()):
+            if _NARROW.search(str(given)):
+                raise TraceError(f"a conversion to {given} would wrap or drop a part, which rules cannot; int32, int64, bool and floats "
+                                 "are possible")
             kind = kind_of_dtype(given)
             if kind is not None:
                 return self.cast(kind)
@@ -200,7 +207,12 @@ class Node:
     def int(self):
         return self.cast(INT)
 
-    long = short = int
+    long = int
+
+    def short(self):
+        return self.to("int16")
+
+    char = byte = short
 
     def bool(self):
         return self.cast(BOOL)
@@ -370,6 +382,10 @@ class Text(Node):
     def __init__(self, source, leaves, kind):
         super().__init__(kind)
         self.source, self.leaves = source, leaves
+        unknown = [word for word in WORD.findall(source) if word not in leaves and word not in RESERVED]
+        if unknown:
+            raise InvalidArgument(f"unknown name {unknown[0]!r} in {source!r}: known are b, h, q_idx, kv_idx, len_q, len_kv, score and "
+                                  f"the language's functions; a value is given by its name, saccade.mask(text, {unknown[0]}=...)")
 
     def text(self, names):
         def replaced(match):
@@ -378,7 +394,7 @@ class Text(Node):
                 return names.of(self.leaves[word])
             return names.score if word == "score" else word
 
-        return f"({re.sub(r'(?<![0-9.])[A-Za-z_][A-Za-z_0-9]*', replaced, self.source)})"
+        return f"({WORD.sub(replaced, self.source)})"
 
 
 class Composed(Node):
@@ -553,15 +569,20 @@ def modulo(left, right) -> Node:
 
 def power(base, exponent) -> Node:
     base, exponent = _number(base), _number(exponent)
+    if isinstance(exponent, Scalar):
+        raise NeedsNumbers([exponent])  # whether the base may be negative depends on it
     if isinstance(exponent, Constant):
         if exponent.value == 0.5:
             return sqrt(base)
-        if float(exponent.value).is_integer() and 0 <= exponent.value <= 16:
-            result = Constant(1.0 if FLOAT in (base.kind, exponent.kind) else 1)
-            for _ in range(int(exponent.value)):
+        if float(exponent.value).is_integer() and abs(exponent.value) <= 16:
+            result = Constant(1.0 if FLOAT in (base.kind, exponent.kind) or exponent.value < 0 else 1)
+            for _ in range(abs(int(exponent.value))):
                 result = binary("*", result, base) if not _is_one(result) else base
-            return result
-    return exp2(binary("*", exponent, log2(base)))
+            return result if exponent.value >= 0 else binary("/", 1.0, result)
+    if isinstance(base, Constant) and base.value > 0:
+        return exp(binary("*", exponent, math.log(base.value)))
+    raise TraceError("a power is known for exponents that are whole numbers up to 16 or 0.5, or for a positive constant as the "
+                     "base; write exp(exponent * log(base)) where the base is positive")
 
 
 def _is_one(node) -> bool:
@@ -569,6 +590,8 @@ def _is_one(node) -> bool:
 
 
 def shift(value, count, symbol) -> Node:
+    if isinstance(count, Scalar):
+        raise NeedsNumbers([count])
     count = count.value if isinstance(count, Constant) else count
     if not isinstance(count, int) or not 0 <= count < 31:
         raise TraceError(f"{symbol} takes a number of bits from 0 to 30 that is known when the rule is made")
@@ -582,7 +605,7 @@ def absolute(value) -> Node:
 
 
 def _of_float(name):
-    def function(value, **_):
+    def function(value):
         return Function(name, (node_of(value).cast(FLOAT),), FLOAT)
 
     function.__name__ = name
@@ -598,7 +621,7 @@ def floor(value) -> Node:
 
 
 def _extreme(name):
-    def function(left, right, **_):
+    def function(left, right):
         left, right = _number(left), _number(right)
         return Function(name, (left, right), FLOAT if FLOAT in (left.kind, right.kind) else INT)
 
@@ -629,7 +652,7 @@ def sigmoid(value) -> Node:
     return 1.0 / (1.0 + exp(-1.0 * node_of(value)))
 
 
-def relu(value, **_) -> Node:
+def relu(value) -> Node:
     return maximum(value, 0)
 
 

@@ -13,6 +13,7 @@ class _NumPy:
     """NumPy and whatever else exports CPU memory and has no adapter of its own: results are NumPy arrays."""
 
     grad_enabled = None
+    takes_out = True
     _DTYPES = {"f32": "float32", "f16": "float16", "f64": "float64", "u8": "uint8"}
 
     def __init__(self):
@@ -50,6 +51,7 @@ class _CuPy(_NumPy):
 
 
 class _Torch:
+    takes_out = True
     _DTYPES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16", "f64": "float64", "u8": "uint8"}
 
     def __init__(self):
@@ -76,6 +78,7 @@ class _Jax:
     not say on which CUDA stream it works."""
 
     grad_enabled = None
+    takes_out = False
     _DTYPES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16", "u8": "uint8"}
 
     def __init__(self):

@@ -140,13 +140,15 @@ class Captures:
         elif isinstance(value, functools.partial):
             self._note("partial", len(value.args), tuple(value.keywords))
             self._look(value.func, name)
-            for item in value.args:
-                self._look(item, name)
+            code = getattr(value.func, "__code__", None)
+            parameters = code.co_varnames[: code.co_argcount] if code else ()
+            for i, item in enumerate(value.args):
+                self._look(item, parameters[i] if i < len(parameters) else name)
             for key, item in value.keywords.items():
                 self._look(item, key)
         elif isinstance(value, types.FunctionType):
             self._look_into(value)
-        elif value is None or isinstance(value, (bool, str, bytes, types.BuiltinFunctionType, ex.Node)):
+        elif value is None or isinstance(value, (bool, str, bytes, ex.Node)) or _is_plain_builtin(value):
             self._note(type(value), value)
         elif isinstance(value, (type, types.ModuleType)) and _is_library(value):
             self._note(value)
@@ -162,6 +164,12 @@ class Captures:
         self._seen.add(id(function))
         for _, name, value in captured_by(function):
             self._look(value, name)
+
+
+def _is_plain_builtin(value) -> bool:
+    """A function written in C that is no method of some object."""
+    return isinstance(value, types.BuiltinFunctionType) and (
+        value.__self__ is None or isinstance(value.__self__, types.ModuleType))
 
 
 _LIBRARIES = ("builtins", "cupy", "functools", "jax", "math", "numpy", "operator", "saccade", "torch", "typing")
@@ -210,7 +218,7 @@ class _Rebuilder:
             return next(self._leaves)
         if isinstance(value, (tuple, list)):
             items = [self.rebuild(item) for item in value]
-            return type(value)(items) if type(value) in (tuple, list) else tuple(items)
+            return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
         if isinstance(value, functools.partial):
             function = self.rebuild(value.func)
             args = [self.rebuild(item) for item in value.args]
@@ -252,7 +260,7 @@ class Trace:
         self.constants = constants  # (place, value) of those
 
     def fits(self, values):
-        return all(values[i] is value or (_is_number(value) and values[i] == value) for i, value in self.constants)
+        return all(repr(values[i]) == repr(value) for i, value in self.constants)  # 0.0 is not -0.0, NaN is NaN
 
 
 def _leaf(value, name):

@@ -59,7 +59,10 @@ class _Rule:
         leaves = dict(self.values)
         for part in ex.leaves_of(self.node):
             if isinstance(part, ex.Table):
-                leaves[part] = self.value_of(part).to(device, non_blocking=non_blocking)
+                tensor = self.value_of(part)
+                if not hasattr(tensor, "to"):
+                    raise InvalidArgument(f"table '{part.name}' is a {type(tensor).__name__}, which cannot be moved to {device}")
+                leaves[part] = tensor.to(device, non_blocking=non_blocking)
         return type(self)(self.node, leaves)
 
     def value_of(self, leaf):
@@ -68,14 +71,30 @@ class _Rule:
         return leaf.value if isinstance(leaf, ex.Scalar) else leaf.tensor
 
 
+    def _apart_from(self, other):
+        """This rule, with leaves of its own where `other` has the same with another value: two functions of one factory share
+        a trace."""
+        for leaf in self.values.keys() & other.values.keys():
+            mine, theirs = self.values[leaf], other.values[leaf]
+            if mine is not theirs and (isinstance(leaf, ex.Table) or repr(mine) != repr(theirs)):
+                return _rebuilt(*self.__reduce__()[1])
+        return self
+
+
 class Mask(_Rule):
     """True for the keys that a query attends to."""
 
+    def _joined(self, symbol, other):
+        if not isinstance(other, Mask):
+            return NotImplemented
+        other = other._apart_from(self)
+        return Mask(ex.logical(symbol, self.node, other.node), {**self.values, **other.values})
+
     def __and__(self, other):
-        return Mask(ex.logical("&&", self.node, other.node), {**self.values, **other.values}) if _is_mask(other) else NotImplemented
+        return self._joined("&&", other)
 
     def __or__(self, other):
-        return Mask(ex.logical("||", self.node, other.node), {**self.values, **other.values}) if _is_mask(other) else NotImplemented
+        return self._joined("||", other)
 
     def __invert__(self):
         return Mask(ex.negation(self.node), self.values)
@@ -90,24 +109,21 @@ class Score(_Rule):
     def __rshift__(self, other):
         if not isinstance(other, Score):
             return NotImplemented
+        other = other._apart_from(self)
         return Score(ex.Composed(self.node, other.node), {**self.values, **other.values})
-
-
-def _is_mask(value):
-    return isinstance(value, Mask)
 
 
 def _rebuilt(kind, text, values):
     return (mask if kind == "Mask" else score)(text, **values)
 
 
-def mask(rule: str | Callable | Mask, **values: Any) -> Mask:
+def mask(rule: str | Callable | Mask, /, **values: Any) -> Mask:
     """A mask from text such as "kv_idx <= q_idx && q_idx - kv_idx < window" with values (window=1024) for its names, or
     from a function (b, h, q_idx, kv_idx) -> bool. Raises TraceError for functions that are no rules."""
     return _made(rule, values, Mask, "mask", ex.BOOL)
 
 
-def score(rule: str | Callable | Score, **values: Any) -> Score:
+def score(rule: str | Callable | Score, /, **values: Any) -> Score:
     """A score rule from text such as "score + slopes[h] * (kv_idx - q_idx)" with values (slopes=tensor) for its names, or
     from a function (score, b, h, q_idx, kv_idx) -> score. `where(condition, score, -inf)` in a function masks; a mask
     rule does the same and lets whole tiles be skipped."""
@@ -115,11 +131,16 @@ def score(rule: str | Callable | Score, **values: Any) -> Score:
 
 
 def _made(rule, values, made, kind, node_kind):
-    if isinstance(rule, made):
+    if isinstance(rule, made) and not values:
         return rule
     if isinstance(rule, str):
         leaves = {name: _leaf(name, value) for name, value in values.items()}
+        unused = leaves.keys() - set(ex.WORD.findall(rule))
+        if unused:
+            raise InvalidArgument(f"the {kind} {rule!r} does not use {', '.join(sorted(unused))}")
         return made(ex.Text(rule, leaves, node_kind))
+    if values:
+        raise InvalidArgument(f"values by name belong to a text; a {kind} from a function captures its own")
     if isinstance(rule, _Rule):
         raise InvalidArgument(f"a {type(rule).__name__.lower()} was given where a {kind} is wanted")
     if not callable(rule):
@@ -134,7 +155,9 @@ def _leaf(name, value):
     if isinstance(value, (ex.Scalar, ex.Table)):
         return value
     if hasattr(type(value), "__dlpack__"):
-        return _trace.Captured.of(value, name)._table
+        table = _trace.Captured.of(value, name)._table
+        table.rank = max(table.rank, 1)  # a single number is read as table[0]
+        return table
     return ex.Scalar(name, ex.check_value(name, value))
 
 

@@ -151,6 +151,8 @@ def _rule_arguments(mask, score, causal, window):
     sides = ""
     if window is not None:
         left, right = window
+        if left < -1 or right < -1:
+            raise InvalidArgument(f"window is {window!r}; -1 (unbounded), 0 or more are wanted")
         if left >= 0:
             sides += "l"
             ints.append(left)
@@ -187,22 +189,23 @@ def _is_plain(*tensors):
 
 
 def attention(q, k, v, *, mask=None, score=None, causal=None, window=None, scale=None, layout="bhsd", return_lse=False,
-              tuning="off"):
+              tuning=None):
     """saccade.attention as a PyTorch operator. Same arguments, but for out, stream (the current one) and copy."""
     q, k, v = _autocast(q, k, v)
     if _is_plain(q, k, v):
         if isinstance(mask, TensorRule) or isinstance(score, TensorRule):
             tables, ints, floats, *texts = _rule_arguments(mask, score, causal, window)
-            bound = _bound(*texts, layout, return_lse, tuning)
+            bound = _bound(*texts, layout, return_lse, _attention.default_tuning() if tuning is None else tuning)
             return bound.operator.call(q, k, v, *bound.arguments(tables, ints, floats), scale, None, None, None, None, None, 0, 0)
         return _attention.attention(q, k, v, mask=mask, score=score, causal=causal, window=window, scale=scale, layout=layout,
                                     return_lse=return_lse, tuning=tuning)
-    out, lse = torch.ops.saccade.attention(q, k, v, *_rule_arguments(mask, score, causal, window), layout, return_lse, scale, tuning)
+    out, lse = torch.ops.saccade.attention(q, k, v, *_rule_arguments(mask, score, causal, window), layout, return_lse, scale,
+                                           _attention.default_tuning() if tuning is None else tuning)
     return (out, lse) if return_lse else out
 
 
 def varlen_attention(q, k, v, cu_seqlens_q, cu_seqlens_kv=None, *, max_seqlen_q, max_seqlen_kv=None, mask=None, score=None,
-                     causal=None, window=None, scale=None, return_lse=False, tuning="off"):
+                     causal=None, window=None, scale=None, return_lse=False, tuning=None):
     """saccade.varlen_attention as a PyTorch operator. max_seqlen_q must be given: it may be more than the longest sequence."""
     same = cu_seqlens_kv is None or cu_seqlens_kv is cu_seqlens_q
     if not same and (causal is True or (window is not None and not causal)):
@@ -219,7 +222,8 @@ def varlen_attention(q, k, v, cu_seqlens_q, cu_seqlens_kv=None, *, max_seqlen_q,
                                            max_seqlen_kv=max_seqlen_kv, mask=mask, score=score, causal=causal, window=window,
                                            scale=scale, return_lse=return_lse, tuning=tuning)
     out, lse = torch.ops.saccade.varlen_attention(q, k, v, cu_seqlens_q, cu_seqlens_kv, max_seqlen_q, max_seqlen_kv,
-                                                  *_rule_arguments(mask, score, causal, window), return_lse, scale, tuning)
+                                                  *_rule_arguments(mask, score, causal, window), return_lse, scale,
+                                                  _attention.default_tuning() if tuning is None else tuning)
     return (out, lse) if return_lse else out
 
 
