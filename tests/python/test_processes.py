@@ -273,6 +273,7 @@ def test_an_interrupt_is_not_lost(tmp_path):
     """Ctrl-C while a kernel is made ends with KeyboardInterrupt, not with a crash."""
     status, out, err = run_python(f"""
 import signal, threading
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a test run in the background has it ignored
 saccade.configure(cache_directory={str(tmp_path)!r})
 threading.Timer(0.05, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
 try:
