@@ -3,9 +3,13 @@
 SHELL := /bin/bash
 BUILD := build/release
 
+# As .ci/setup decides: PyPI's NVRTC only where there is no other. PyTorch, which the Python tests want, brings one along too.
+NVRTC_INSTALLED := $(or $(wildcard /usr/local/cuda/lib64/libnvrtc.so*),$(shell /sbin/ldconfig -p | grep 'libnvrtc\.so'))
 NVRTC_FROM_PYPI := $(firstword $(wildcard .venv/lib/python3*/site-packages/nvidia/*/lib/libnvrtc.so.1*))
+ifeq ($(NVRTC_INSTALLED),)
 ifneq ($(NVRTC_FROM_PYPI),)
 export SACCADE_NVRTC ?= $(abspath $(NVRTC_FROM_PYPI))
+endif
 endif
 
 .PHONY: help setup build python wheels demo test asan lint fuzz portable install clean
