@@ -86,8 +86,7 @@ def default_tuning():
 
 def set_default_tuning(tuning):
     global _tuning
-    if tuning not in TUNING:
-        raise InvalidArgument(f"tuning is {tuning!r}; {', '.join(TUNING)} are possible")
+    policy_of(tuning)  # raises for what is none
     _tuning = tuning
 
 
@@ -234,12 +233,7 @@ def varlen_attention(
     max_seqlen_q, max_seqlen_kv: at least the longest sequence; needed on CUDA, where reading cu_seqlens would wait for the GPU.
     q_idx, kv_idx, len_q and len_kv in rules are those of the sequence, b is its number. lse: f32 [heads_q, total_q].
     """
-    same = cu_seqlens_kv is None or cu_seqlens_kv is cu_seqlens_q
-    if cu_seqlens_kv is None:
-        cu_seqlens_kv = cu_seqlens_q
-    if not same and (causal is True or (window is not None and not causal)):
-        raise InvalidArgument("queries and keys have cu_seqlens of their own: say causal='top_left' or 'bottom_right' "
-                              "(for a window alone, mask=saccade.window(left, right, align=...))")
+    cu_seqlens_kv, same = key_sequences(cu_seqlens_q, cu_seqlens_kv, causal, window)
     if copy:
         q, k, v = _copied(q, k, v)
     max_seqlen_q = _longest(cu_seqlens_q, max_seqlen_q, "cu_seqlens_q", "max_seqlen_q")
@@ -250,6 +244,15 @@ def varlen_attention(
     if stream is not None:
         stream = stream_address(stream)
     return op.call(q, k, v, tables, scalars, scale, stream, out, None, cu_seqlens_q, cu_seqlens_kv, max_seqlen_q, max_seqlen_kv)
+
+
+def key_sequences(cu_seqlens_q, cu_seqlens_kv, causal, window):
+    """(cu_seqlens_kv, whether they are the queries'). Refuses rules that mean one thing only where the lengths are equal."""
+    same = cu_seqlens_kv is None or cu_seqlens_kv is cu_seqlens_q
+    if not same and (causal is True or (window is not None and not causal)):
+        raise InvalidArgument("queries and keys have cu_seqlens of their own: say causal='top_left' or 'bottom_right' "
+                              "(for a window alone, mask=saccade.window(left, right, align=...))")
+    return (cu_seqlens_q if cu_seqlens_kv is None else cu_seqlens_kv), same
 
 
 def _longest(cu_seqlens, given, tensor_name, name):

@@ -70,7 +70,6 @@ class _Rule:
             return self.values[leaf]
         return leaf.value if isinstance(leaf, ex.Scalar) else leaf.tensor
 
-
     def _apart_from(self, other):
         """This rule, with leaves of its own where `other` has the same with another value: two functions of one factory share
         a trace."""

@@ -207,11 +207,7 @@ def attention(q, k, v, *, mask=None, score=None, causal=None, window=None, scale
 def varlen_attention(q, k, v, cu_seqlens_q, cu_seqlens_kv=None, *, max_seqlen_q, max_seqlen_kv=None, mask=None, score=None,
                      causal=None, window=None, scale=None, return_lse=False, tuning=None):
     """saccade.varlen_attention as a PyTorch operator. max_seqlen_q must be given: it may be more than the longest sequence."""
-    same = cu_seqlens_kv is None or cu_seqlens_kv is cu_seqlens_q
-    if not same and (causal is True or (window is not None and not causal)):
-        raise InvalidArgument("queries and keys have cu_seqlens of their own: say causal='top_left' or 'bottom_right'")
-    if cu_seqlens_kv is None:
-        cu_seqlens_kv = cu_seqlens_q
+    cu_seqlens_kv, same = _attention.key_sequences(cu_seqlens_q, cu_seqlens_kv, causal, window)
     if max_seqlen_kv is None:
         if not same:
             raise InvalidArgument("max_seqlen_kv is needed when keys have cu_seqlens of their own")
@@ -248,9 +244,6 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
         mask, score = rule_of_tensor(attn_mask, (*leading, query.shape[-2], key.shape[-2]))
     out = attention(q, k, v, mask=mask, score=score, causal="top_left" if is_causal else None, scale=scale)
     return out if query.dim() == 4 else out.reshape(*leading, query.shape[-2], value.shape[-1])
-
-
-_DTYPES = {torch.bool: 13, torch.float32: 0, torch.float16: 1, torch.bfloat16: 2, torch.float64: 5}
 
 
 def rule_of_tensor(tensor, shape):
