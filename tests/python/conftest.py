@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import saccade
+from results_file import pytest_addoption, pytest_configure  # noqa: F401 (pytest finds its hooks here)
 
 _CUDA = pytest.param("cuda", marks=[
     pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="PyTorch sees no NVIDIA GPU")])
