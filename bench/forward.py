@@ -186,10 +186,14 @@ class Run:
                          "raw_ms": {name: [[report.rounded(t) for t in times] for times in s.rounds] for name, s in samples.items()}})
         return rows
 
-    def start_rows(self) -> list[dict]:
+    def time_starts(self) -> list[dict]:
         names = [ops.SACCADE, *(["flex"] if self.options.flex else [])]
-        return [start_times.measure(case, self.options.device, name, self.options.repeats)
-                for case in self.grid(START_RULES) for name in names]
+        rows = []
+        for case in self.grid(START_RULES):
+            for name in names:
+                rows.append(start_times.measure(case, self.options.device, name, self.options.repeats))
+                self.add(rows[-1:])
+        return rows
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -213,9 +217,7 @@ def main(arguments: list[str] | None = None) -> int:
             run.add(rows)
             texts.append(host_cost.table(rows))
         if options.cold:
-            rows = run.start_rows()
-            run.add(rows)
-            texts.append(start_times.table(rows))
+            texts.append(start_times.table(run.time_starts()))
         saccade.configure(cache_memory_only=True)  # the temporary folder goes
     print("\n\n".join(text for text in texts if text))
     failed = any(row.get("error") for row in run.rows)
