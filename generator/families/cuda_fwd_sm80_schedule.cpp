@@ -63,7 +63,7 @@ Expected<Parameters> parameters_from(const Schedule& schedule) {
     parameters.*field.member = found->second;
   }
   for (const auto& [name, value] : schedule.params) {
-    const auto same_name = [&name = name](const Field& field) { return field.name == name; };
+    const auto same_name = [&wanted = name](const Field& field) { return field.name == wanted; };
     if (std::none_of(kFields.begin(), kFields.end(), same_name)) {
       return Status::invalid_argument(fmt::format("{}: unknown parameter {}", kName, name));
     }
