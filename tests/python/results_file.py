@@ -33,6 +33,11 @@ class ResultsFile:
         self._begin = time.monotonic()
         self._rows: dict[str, dict] = {}
 
+    def pytest_collectreport(self, report):
+        """Modules that cannot be read, or skip themselves, have a row instead of those of their tests."""
+        if not report.passed:
+            self.pytest_runtest_logreport(report)
+
     def pytest_runtest_logreport(self, report):
         """Called for set-up, call and tear-down of each test: the worst of the three counts."""
         row = self._rows.setdefault(report.nodeid, {"test": report.nodeid, "outcome": "passed"})

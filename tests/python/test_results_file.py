@@ -37,6 +37,7 @@ def test_the_worst_outcome_of_each_test_is_written(tmp_path, workers):
     if workers:
         pytest.importorskip("xdist")
     (tmp_path / "test_some.py").write_text(TESTS, encoding="utf-8")
+    (tmp_path / "test_module.py").write_text("import pytest\npytest.skip('nothing here', allow_module_level=True)", encoding="utf-8")
     command = ["-p", "results_file", "--results", "results/some.json", *(["-n", str(workers)] if workers else [])]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(pathlib.Path(__file__).parent), *filter(None, sys.path)]),
                    "SACCADE_COMMIT": "0123456789ab"}
@@ -45,7 +46,8 @@ def test_the_worst_outcome_of_each_test_is_written(tmp_path, workers):
     assert document["command"] == "python3 -m pytest " + " ".join(command)
     assert document["commit"] == "0123456789ab" and document["machine"] and document["date"].endswith("Z")
     assert document["versions"]["torch"] and document["exit_code"] == 1
-    assert [document[name] for name in ("passed", "failed", "skipped")] == [1, 2, 1]
-    assert {row["test"].split("::")[1]: row["outcome"] for row in document["rows"]} == {
-        "test_passes": "passed", "test_fails": "failed", "test_fails_afterwards": "failed", "test_is_skipped": "skipped"}
-    assert [row["reason"] for row in document["rows"] if "reason" in row] == ["not here"]
+    assert [document[name] for name in ("passed", "failed", "skipped")] == [1, 2, 2]
+    assert {row["test"].split("::")[-1]: row["outcome"] for row in document["rows"]} == {
+        "test_passes": "passed", "test_fails": "failed", "test_fails_afterwards": "failed", "test_is_skipped": "skipped",
+        "test_module.py": "skipped"}
+    assert [row["reason"] for row in document["rows"] if "reason" in row] == ["nothing here", "not here"]
