@@ -9,6 +9,7 @@ scaled_dot_product_attention with PyTorch's own arguments; `saccade.transformers
 """
 
 import atexit as _atexit
+import importlib as _importlib
 import importlib.util as _util
 import os as _os
 
@@ -65,6 +66,14 @@ from saccade.rules import (
 
 __version__ = _native.version()
 _atexit.register(_native.shut_down)
+
+
+def __getattr__(name):
+    """saccade.torch and saccade.transformers are imported when they are first asked for: NumPy's users may have neither."""
+    if name in ("torch", "transformers"):
+        return _importlib.import_module(f"saccade.{name}")
+    raise AttributeError(f"module 'saccade' has no attribute {name!r}")
+
 
 __all__ = [
     "Cancelled", "CompileFailed", "DeviceError", "Error", "InternalError", "InvalidArgument", "IoError", "Mask", "NotFound",

@@ -305,8 +305,11 @@ def tune(q: Any, k: Any, v: Any, *, policy: str = "normal", **keywords: Any) -> 
 _DTYPE_NAMES = {"float32": "f32", "float16": "f16", "bfloat16": "bf16", "f32": "f32", "f16": "f16", "bf16": "bf16"}
 
 
-def problem_json(dtype, head_dim, head_dim_v, mask, score, causal, window, layout, return_lse):
+def problem_json(target, dtype, head_dim, head_dim_v, mask, score, causal, window, layout, return_lse):
     """The JSON of a problem without tensors."""
+    if not isinstance(target, str):
+        raise InvalidArgument(f"target is a {type(target).__name__}; a device ('cpu', 'cuda:0') or an architecture ('sm_90a') is "
+                              "wanted, then dtype and head_dim")
     if layout not in ("bhsd", "bshd", "thd"):
         raise InvalidArgument(f"layout is {layout!r}; 'bhsd', 'bshd' and 'thd' (packed sequences) are possible")
     name = str(dtype).rpartition(".")[2]
@@ -345,7 +348,7 @@ def supports(target: str, dtype: Any, head_dim: int, head_dim_v: int | None = No
              return_lse: bool = False) -> dict:
     """Whether `target` ("cpu", "cuda:0", or an architecture such as "sm_90a", which needs no GPU) can do it:
     {"ok": bool, "families": [{"family", "ok", "reason"}]}."""
-    problem = problem_json(dtype, head_dim, head_dim_v, mask, score, causal, window, layout, return_lse)
+    problem = problem_json(target, dtype, head_dim, head_dim_v, mask, score, causal, window, layout, return_lse)
     return json.loads(_native.supports(target, problem))
 
 
@@ -354,7 +357,7 @@ def explain(target: str, dtype: Any, head_dim: int, head_dim_v: int | None = Non
             score: Any = None, causal: bool | str | None = None, window: tuple[int, int] | None = None,
             layout: str = "bhsd", return_lse: bool = False, most: int = 10) -> dict:
     """What would be chosen and why: families with their reasons, candidates with their predicted cost, cheapest first."""
-    problem = problem_json(dtype, head_dim, head_dim_v, mask, score, causal, window, layout, return_lse)
+    problem = problem_json(target, dtype, head_dim, head_dim_v, mask, score, causal, window, layout, return_lse)
     sizes = _sizes(batch, heads, heads_kv, seqlen_q, seqlen_kv, layout)
     return json.loads(_native.explain(target, problem, sizes, most))
 
@@ -364,7 +367,7 @@ def emit(target: str, dtype: Any, head_dim: int, head_dim_v: int | None = None, 
          causal: bool | str | None = None, window: tuple[int, int] | None = None, layout: str = "bhsd",
          return_lse: bool = False, schedule: dict | str | None = None) -> str:
     """The source text of the kernel, with the given schedule or the cost model's."""
-    problem = problem_json(dtype, head_dim, head_dim_v, mask, score, causal, window, layout, return_lse)
+    problem = problem_json(target, dtype, head_dim, head_dim_v, mask, score, causal, window, layout, return_lse)
     sizes = _sizes(batch, heads, heads_kv, seqlen_q, seqlen_kv, layout)
     if schedule is not None and not isinstance(schedule, str):
         schedule = json.dumps(schedule)

@@ -129,6 +129,9 @@ def score(rule: str | Callable | Score, /, **values: Any) -> Score:
     return _made(rule, values, Score, "score", ex.FLOAT)
 
 
+_OF_TENSOR = {"mask": "a function that reads it, lambda b, h, q_idx, kv_idx: tensor[q_idx, kv_idx]", "score": "saccade.bias(tensor)"}
+
+
 def _made(rule, values, made, kind, node_kind):
     if isinstance(rule, made) and not values:
         return rule
@@ -143,7 +146,8 @@ def _made(rule, values, made, kind, node_kind):
     if isinstance(rule, _Rule):
         raise InvalidArgument(f"a {type(rule).__name__.lower()} was given where a {kind} is wanted")
     if not callable(rule):
-        raise InvalidArgument(f"a {kind} is a text, a function or a saccade.{made.__name__}; a {type(rule).__name__} was given")
+        raise InvalidArgument(f"a {kind} is a text, a function or a saccade.{made.__name__}; a {type(rule).__name__} was given "
+                              f"(for a tensor: {_OF_TENSOR[kind]})")
     node, bound = _trace.trace(rule, kind)
     return made(node.cast(node_kind), bound)
 

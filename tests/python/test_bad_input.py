@@ -330,5 +330,10 @@ def test_ends_of_their_own_need_an_alignment():
     refused(INVALID, "bottom_right", call=saccade.varlen_attention, args=(q, q, q, *ends), causal=True)
 
 
+def test_tensors_for_rules_name_the_way():
+    refused(INVALID, "tensor", "tensor[q_idx, kv_idx]", mask=torch.ones(16, 16, dtype=torch.bool))
+    refused(INVALID, "ndarray", "saccade.bias(", score=numpy.ones((16, 16)))
+
+
 def test_unknown_keywords():
     refused(TypeError, "dropout", dropout=0.1)

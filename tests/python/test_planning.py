@@ -142,6 +142,8 @@ def test_wrong_targets_and_dtypes(ask):
         ask("gpu9", torch.float32, 64)
     with pytest.raises(saccade.InvalidArgument, match="int32"):
         ask("cpu", torch.int32, 64)
+    with pytest.raises(saccade.InvalidArgument, match="target is a Tensor; a device"):
+        ask(torch.ones(1, 1, 8, 64), torch.ones(1, 1, 8, 64), torch.ones(1, 1, 8, 64))
 
 
 def test_emit_refuses_what_no_family_can_do():

@@ -269,6 +269,14 @@ def test_importing_neither_needs_nor_loads_torch():
     assert (status, out.strip()) == (0, "False True"), err
 
 
+@pytest.mark.parametrize("name", ["torch.scaled_dot_product_attention", "transformers.register"])
+def test_the_fronts_of_other_packages_need_no_import(name):
+    if name.startswith("transformers"):
+        pytest.importorskip("transformers")
+    status, out, err = run_python(f"print(callable(saccade.{name}), hasattr(saccade, 'jax'))")
+    assert (status, out.strip()) == (0, "True False"), err
+
+
 def test_an_interrupt_is_not_lost(tmp_path):
     """Ctrl-C while a kernel is made ends with KeyboardInterrupt, not with a crash."""
     status, out, err = run_python(f"""
