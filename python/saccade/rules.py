@@ -237,7 +237,8 @@ def padding(lengths: Any) -> Mask:
 
 
 def alibi(slopes: Any, align: str = "top_left") -> Score:
-    """score + slopes[h] * (kv_idx - q_idx), with a tensor [heads] of slopes (Press et al. 2022, eq. 2)."""
+    """score + slopes[h] * (kv_idx - q_idx), with a tensor [heads] of slopes (Press et al. 2022, eq. 2). For causal attention: keys after
+    the query gain. A function with abs(q_idx - kv_idx) makes the symmetric bias."""
     return Score(ex.score + _table("slopes", slopes, (1,))[ex.h] * (ex.kv_idx - _query(align)))
 
 
