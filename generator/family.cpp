@@ -12,7 +12,7 @@ namespace saccade {
 namespace {
 
 /// In order of preference within a target's kind: the specific before the general.
-constexpr const Family* kFamilies[] = {&kCudaForwardSm80, &kCpuForward};
+constexpr const Family* kFamilies[] = {&kCudaForwardSm90, &kCudaForwardSm80, &kCpuForward};
 
 std::string_view name_of(Target::Kind kind) { return kind == Target::Kind::cuda ? "CUDA" : "CPU"; }
 
@@ -41,16 +41,19 @@ const Family* find_family(std::string_view name) {
   return nullptr;
 }
 
-std::vector<FamilyAnswer> ask_families(const Problem& problem, const Target& target) {
+std::vector<FamilyAnswer> ask_families(const Problem& problem, const Target& target, const Shape* shape) {
   std::vector<FamilyAnswer> answers;
   for (const Family* family : kFamilies) {
-    if (family->target_kind == target.kind) answers.push_back({family, family->supports(problem, target)});
+    if (family->target_kind != target.kind) continue;
+    Status answer = family->supports(problem, target);
+    if (answer.ok() && shape != nullptr && family->takes != nullptr) answer = family->takes(problem, target, *shape);
+    answers.push_back({family, std::move(answer)});
   }
   return answers;
 }
 
-Expected<const Family*> choose_family(const Problem& problem, const Target& target) {
-  const std::vector<FamilyAnswer> answers = ask_families(problem, target);
+Expected<const Family*> choose_family(const Problem& problem, const Target& target, const Shape* shape) {
+  const std::vector<FamilyAnswer> answers = ask_families(problem, target, shape);
   for (const FamilyAnswer& answer : answers) {
     if (answer.status.ok()) return answer.family;
   }

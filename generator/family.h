@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -34,6 +35,19 @@ struct Cost {
   double wave_efficiency = 1;
 };
 
+/// A tensor map over one of q, k and v as [batch, heads, rows, head_dim], which the launcher makes from the run's pointer
+/// and strides (CUDA: cuTensorMapEncodeTiled). What is read beyond the extents is zero.
+struct TensorMapSpec {
+  std::int64_t batch = 0, heads = 0, rows = 0;  ///< varlen: one batch of all rows
+  int head_dim = 0;
+  int box_rows = 0, box_columns = 0;  ///< of one copy; 128 or 64 bytes of columns, swizzled over as many
+  bool operator==(const TensorMapSpec&) const = default;
+};
+struct TensorMapSpecs {
+  TensorMapSpec q, k, v;
+  bool operator==(const TensorMapSpecs&) const = default;
+};
+
 /// One kernel launch of a plan. Several run in order on one stream (split-KV, then combine).
 struct Launch {
   std::string symbol;              ///< extern "C" name in the binary
@@ -42,6 +56,7 @@ struct Launch {
   std::uint32_t shared_bytes = 0;  ///< CUDA: dynamic
   std::int64_t work_items = 0;     ///< CPU: the kernel is called with sub-ranges of [0, work_items) from any thread
   std::int64_t grain = 1;          ///< CPU: work items of one call; as many as are worth waking a thread for
+  std::optional<TensorMapSpecs> tensor_maps;  ///< CUDA: the kernel takes TensorMaps as its second argument
 };
 
 struct LaunchGeometry {
@@ -67,6 +82,8 @@ struct Family {
   /// template headers by the names of embedded_templates(). Pure: same arguments, same bytes.
   std::string (*emit)(const Problem&, const Target&, const Schedule&);
   LaunchGeometry (*launch_geometry)(const Problem&, const Target&, const Shape&, const Schedule&);
+  /// Whether shapes like this one have schedules at all: ok, or `unsupported` with the reason. Null: all have.
+  Status (*takes)(const Problem&, const Target&, const Shape&) = nullptr;
   /// `cost` of many schedules at once, in their order, sharing what they have in common; null: `cost` is called for each.
   std::vector<Cost> (*costs)(const Problem&, const Target&, const Shape&, const expr::Bindings&,
                              std::span<const Schedule>) = nullptr;
@@ -80,10 +97,11 @@ struct FamilyAnswer {
   const Family* family;
   Status status;
 };
-/// Every family of the target's kind with its answer, in order; `explain` and `supports` print this.
-std::vector<FamilyAnswer> ask_families(const Problem&, const Target&);
+/// Every family of the target's kind with its answer, in order; `explain` and `supports` print this. Without a shape, about
+/// the problem alone.
+std::vector<FamilyAnswer> ask_families(const Problem&, const Target&, const Shape* shape = nullptr);
 /// The first that says yes, or `unsupported` with the most specific reason.
-Expected<const Family*> choose_family(const Problem&, const Target&);
+Expected<const Family*> choose_family(const Problem&, const Target&, const Shape* shape = nullptr);
 
 /// Candidates with their cost, cheapest first; ties keep the candidates' order.
 struct RankedSchedule {

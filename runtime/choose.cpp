@@ -20,9 +20,9 @@ Status check_legal(const Family& family, const ChooseRequest& request, const Sch
   return family.legal(request.problem, request.device->target(), request.shape, schedule);
 }
 
-std::vector<std::string> declined_families(const Problem& problem, const Target& target) {
+std::vector<std::string> declined_families(const ChooseRequest& request) {
   std::vector<std::string> declined;
-  for (const FamilyAnswer& answer : ask_families(problem, target)) {
+  for (const FamilyAnswer& answer : ask_families(request.problem, request.device->target(), &request.shape)) {
     if (!answer.status.ok()) declined.push_back(fmt::format("{}: {}", answer.family->name, answer.status.message()));
   }
   return declined;
@@ -139,10 +139,10 @@ Status take_ranked(const ChooseRequest& request, const Family& family, const std
 Expected<Choice> choose_schedule(const ChooseRequest& request) {
   if (request.options.schedule) return users_choice(request);
   const Target& target = request.device->target();
-  SACCADE_ASSIGN(const Family* family, choose_family(request.problem, target));
+  SACCADE_ASSIGN(const Family* family, choose_family(request.problem, target, &request.shape));
   Choice choice;
   choice.family = family;
-  choice.declined = declined_families(request.problem, target);
+  choice.declined = declined_families(request);
   if (take_tuned(request, *family, choice)) return choice;
   std::string remark;
   if (request.options.tuning != TuningPolicy::off) {

@@ -1,11 +1,11 @@
 // cuda.fwd.sm80: forward attention on mma.sync and cp.async from templates/cuda/forward_sm80.h. The family's contract;
 // parameters and cost are in cuda_fwd_sm80_schedule.cpp and cuda_fwd_sm80_cost.cpp.
 #include <algorithm>
-#include <limits>
 #include <string>
 
 #include <fmt/format.h>
 
+#include "generator/families/cuda_common.h"
 #include "generator/families/cuda_fwd_sm80_schedule.h"
 #include "generator/families/families.h"
 
@@ -15,30 +15,12 @@ namespace {
 using cuda_sm80::Parameters;
 using cuda_sm80::parameters_from;
 
-constexpr std::string_view kSymbol = "saccade_forward";
-constexpr std::int64_t kMaxBlocks = std::numeric_limits<std::int32_t>::max();
-
 Status supports(const Problem& problem, const Target& target) {
   if (target.kind != Target::Kind::cuda) return Status::unsupported("runs on NVIDIA GPUs only");
   if (target.compute_capability < 80) {
     return Status::unsupported(fmt::format("needs sm_80 or newer, not {}", target.arch));
   }
-  if (problem.op != Op::forward) return Status::unsupported("computes the forward pass only");
-  const DataType type = problem.q_dtype;
-  if (type != DataType::f16 && type != DataType::bf16) {
-    return Status::unsupported(fmt::format("takes f16 and bf16, not {}", name_of(type)));
-  }
-  if (problem.k_dtype != type || problem.v_dtype != type || problem.o_dtype != type) {
-    return Status::unsupported(fmt::format("takes one dtype for q, k, v and o, such as {} for all", name_of(type)));
-  }
-  for (const int head_dim : {problem.head_dim_qk, problem.head_dim_v}) {
-    if (head_dim < 8 || head_dim > 256 || head_dim % 8 != 0) {
-      const int nearest = std::clamp((head_dim + 7) / 8 * 8, 8, 256);
-      return Status::unsupported(fmt::format(
-          "takes head dims that are multiples of 8 from 8 to 256, not {}; the nearest is {}", head_dim, nearest));
-    }
-  }
-  return {};
+  return check_sixteen_bit_forward(problem);
 }
 
 std::int64_t row_tiles(const Shape& shape, const Parameters& p) { return (shape.seqlen_q + p.tile_m - 1) / p.tile_m; }
@@ -72,34 +54,20 @@ Resources resources(const Problem& problem, const Target&, const Schedule& sched
   return resources;
 }
 
-/// Masks that read tables are loops and guarded loads: too much code to stand once for each element.
-bool has_long_mask(const Problem& problem) {
-  constexpr std::size_t kLongText = 120;
-  return problem.mask.reads_tables() || problem.mask.text().size() > kLongText;
-}
-
 std::string schedule_struct(const Problem& problem, const Parameters& p) {
-  std::string text = "/// The problem's constants and the schedule.\nstruct Schedule {\n";
-  const auto constant = [&](std::string_view type, std::string_view name, const auto& value) {
-    text += fmt::format("  static constexpr {} {} = {};\n", type, name, value);
-  };
-  text += fmt::format("  using Element = cuda::{};\n", name_of(problem.q_dtype));
-  constant("int", "head_dim_qk", problem.head_dim_qk);
-  constant("int", "head_dim_v", problem.head_dim_v);
-  constant("bool", "varlen", problem.layout == Layout::varlen);
-  constant("bool", "lse", problem.lse);
-  constant("int", "tile_m", p.tile_m);
-  constant("int", "tile_n", p.tile_n);
-  constant("int", "warps", p.warps);
-  constant("int", "stages", p.stages);
-  constant("bool", "shared_kv", p.shared_kv != 0);
-  constant("int", "q_in_registers", p.q_in_registers);
-  constant("cuda::BlockOrder", "block_order",
-           p.block_order == 0 ? "cuda::BlockOrder::first_rows_first" : "cuda::BlockOrder::last_rows_first");
-  constant("bool", "long_mask", has_long_mask(problem));
-  constant("int", "load_bytes", p.load_bytes);
-  constant("int", "shared_bytes", cuda_sm80::shared_bytes(problem, p));
-  return text + "};\n";
+  return ConstantsText("Schedule")
+      .add_problem(problem)
+      .add("tile_m", p.tile_m)
+      .add("tile_n", p.tile_n)
+      .add("warps", p.warps)
+      .add("stages", p.stages)
+      .add_flag("shared_kv", p.shared_kv != 0)
+      .add("q_in_registers", p.q_in_registers)
+      .add("cuda::BlockOrder", "block_order",
+           p.block_order == 0 ? "cuda::BlockOrder::first_rows_first" : "cuda::BlockOrder::last_rows_first")
+      .add("load_bytes", p.load_bytes)
+      .add("shared_bytes", cuda_sm80::shared_bytes(problem, p))
+      .finish();
 }
 
 std::string emit(const Problem& problem, const Target&, const Schedule& schedule) {
@@ -115,7 +83,7 @@ std::string emit(const Problem& problem, const Target&, const Schedule& schedule
       "extern \"C\" __global__ void __launch_bounds__({}, {})\n{}(const __grid_constant__ saccade::KernelParams "
       "params) {{\n"
       "  saccade::cuda::forward_sm80<saccade::Schedule, saccade::Rules>(params);\n}}\n",
-      parsed->threads(), parsed->min_blocks_per_sm, kSymbol);
+      parsed->threads(), parsed->min_blocks_per_sm, kForwardSymbol);
   return text;
 }
 
@@ -129,7 +97,7 @@ LaunchGeometry launch_geometry(const Problem& problem, const Target&, const Shap
   // Whole batches, as many as a grid can hold; the kernel goes on to the others (templates/cuda/tile/work.h).
   const std::int64_t batches = std::min(shape.batch, kMaxBlocks / blocks_per_batch);
   Launch launch;
-  launch.symbol = kSymbol;
+  launch.symbol = kForwardSymbol;
   launch.grid = static_cast<std::uint32_t>(batches * blocks_per_batch);
   launch.block = static_cast<std::uint32_t>(parameters->threads());
   launch.shared_bytes = static_cast<std::uint32_t>(cuda_sm80::shared_bytes(problem, *parameters));

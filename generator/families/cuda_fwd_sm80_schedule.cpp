@@ -7,14 +7,12 @@
 
 #include <fmt/format.h>
 
+#include "generator/families/parameter_fields.h"
+
 namespace saccade::cuda_sm80 {
 namespace {
 
-struct Field {
-  std::string_view name;
-  std::int64_t Parameters::* member;
-  std::int64_t lowest, highest;
-};
+using Field = ParameterField<Parameters>;
 constexpr std::array kFields = {
     Field{"tile_m", &Parameters::tile_m, 16, 256},
     Field{"tile_n", &Parameters::tile_n, 16, 256},
@@ -40,35 +38,10 @@ std::int64_t tile_bytes(std::int64_t rows, int columns) {
 
 }  // namespace
 
-Schedule to_schedule(const Parameters& parameters) {
-  Schedule schedule{std::string(kName), {}};
-  for (const Field& field : kFields) schedule.params.emplace(field.name, parameters.*field.member);
-  return schedule;
-}
+Schedule to_schedule(const Parameters& parameters) { return schedule_of<Parameters>(kName, kFields, parameters); }
 
 Expected<Parameters> parameters_from(const Schedule& schedule) {
-  if (schedule.family != kName) {
-    return Status::invalid_argument(fmt::format("a schedule of family {} was given to {}", schedule.family, kName));
-  }
-  Parameters parameters;
-  for (const Field& field : kFields) {
-    const auto found = schedule.params.find(std::string(field.name));
-    if (found == schedule.params.end()) {
-      return Status::invalid_argument(fmt::format("{}: parameter {} is missing", kName, field.name));
-    }
-    if (found->second < field.lowest || found->second > field.highest) {
-      return Status::invalid_argument(
-          fmt::format("{}: {} = {} is not in {} to {}", kName, field.name, found->second, field.lowest, field.highest));
-    }
-    parameters.*field.member = found->second;
-  }
-  for (const auto& [name, value] : schedule.params) {
-    const auto same_name = [&wanted = name](const Field& field) { return field.name == wanted; };
-    if (std::none_of(kFields.begin(), kFields.end(), same_name)) {
-      return Status::invalid_argument(fmt::format("{}: unknown parameter {}", kName, name));
-    }
-  }
-  return parameters;
+  return parameters_of<Parameters>(kName, kFields, schedule);
 }
 
 std::int64_t shared_bytes(const Problem& problem, const Parameters& p) {

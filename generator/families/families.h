@@ -5,6 +5,7 @@
 
 namespace saccade {
 
+extern const Family kCudaForwardSm90;  ///< cuda.fwd.sm90: TMA and wgmma, sm_90a
 extern const Family kCudaForwardSm80;  ///< cuda.fwd.sm80: mma.sync and cp.async, every NVIDIA GPU from sm_80 on
 extern const Family kCpuForward;       ///< cpu.fwd: vector extensions, AVX2 and AVX-512
 

@@ -44,6 +44,7 @@ std::string resolve_all(void* library, Driver& api) {
   resolve(library, "cuFuncGetAttribute", api.cuFuncGetAttribute, missing);
   resolve(library, "cuFuncSetAttribute", api.cuFuncSetAttribute, missing);
   resolve(library, "cuLaunchKernelEx", api.cuLaunchKernelEx, missing);
+  resolve(library, "cuTensorMapEncodeTiled", api.cuTensorMapEncodeTiled, missing);
   resolve(library, "cuMemAlloc_v2", api.cuMemAlloc, missing);
   resolve(library, "cuMemFree_v2", api.cuMemFree, missing);
   resolve(library, "cuMemcpyHtoD_v2", api.cuMemcpyHtoD, missing);

@@ -45,6 +45,11 @@ inline constexpr int kSharedBytesPerBlockOptin = 97;
 inline constexpr int kFunctionMaxThreadsPerBlock = 0;
 inline constexpr int kFunctionMaxDynamicSharedBytes = 8;
 
+// CUtensorMapDataType, CUtensorMapSwizzle, CUtensorMapL2promotion; the other enumerations' 0 is what is wanted
+inline constexpr int kTensorMapUint16 = 1;
+inline constexpr int kTensorMapSwizzle64 = 2, kTensorMapSwizzle128 = 3;
+inline constexpr int kTensorMapL2Promotion256 = 3;
+
 inline constexpr int kCaptureStatusNone = 0;   ///< CU_STREAM_CAPTURE_STATUS_NONE
 inline constexpr int kCaptureModeRelaxed = 2;  ///< CU_STREAM_CAPTURE_MODE_RELAXED
 inline constexpr unsigned kStreamNonBlocking = 1;
@@ -85,6 +90,10 @@ struct Driver {
   Result (*cuFuncGetAttribute)(int*, int, Function);
   Result (*cuFuncSetAttribute)(Function, int, int);
   Result (*cuLaunchKernelEx)(const LaunchConfig*, Function, void**, void**);
+  Result (*cuTensorMapEncodeTiled)(void* map, int data_type, unsigned rank, void* address,
+                                   const unsigned long long* extents, const unsigned long long* strides,
+                                   const unsigned* box, const unsigned* element_strides, int interleave, int swizzle,
+                                   int l2_promotion, int fill);
   Result (*cuMemAlloc)(DevicePointer*, std::size_t);
   Result (*cuMemFree)(DevicePointer);
   Result (*cuMemcpyHtoD)(DevicePointer, const void*, std::size_t);

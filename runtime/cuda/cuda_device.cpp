@@ -8,6 +8,7 @@
 #include "runtime/cuda/cubin.h"
 #include "runtime/cuda/cuda_api.h"
 #include "runtime/cuda/spin_kernel.h"
+#include "runtime/cuda/tensor_map.h"
 #include "runtime/device.h"
 
 namespace saccade {
@@ -64,8 +65,10 @@ class CudaKernel final : public Kernel {
     const cuda::LaunchConfig config{
         launch.grid, 1, 1, launch.block, 1, 1, launch.shared_bytes, static_cast<cuda::StreamHandle>(stream),
         nullptr,     0};
-    void* arguments[] = {const_cast<KernelParams*>(&params)};
     const ContextScope scope(driver_, context_);
+    TensorMaps maps;
+    if (launch.tensor_maps) SACCADE_TRY(cuda::encode(driver_, *launch.tensor_maps, params, maps));
+    void* arguments[] = {const_cast<KernelParams*>(&params), &maps};  // a kernel without maps looks at the first only
     cuda::Result result = scope.result();
     if (result == kSuccess) result = driver_.cuLaunchKernelEx(&config, entry->function, arguments, nullptr);
     if (result == kSuccess) return {};

@@ -117,13 +117,14 @@ struct ForwardSm80 {
         multiply_q_k<Element, typename Config::KeyTile, m_tiles>(
             s, q, column_first_address<typename Config::KeyTile>(k_tile, opaque(thread) % 32), first_column, columns);
       };
-      const auto finish_scores = [&](int first_column, int columns) {
-        finish_scores_of(s, context, warp, {first_column, columns}, tile.kv_first(), warp_class,
-                         masked_score(softmax.log2_scale));
+      const auto complete_scores = [&](int first_column, int columns) {
+        finish_scores<Config, Rules, m_tiles, Config::tile_n>(s, params, context, warp, {first_column, columns},
+                                                              tile.kv_first(), warp_class,
+                                                              masked_score(softmax.log2_scale));
       };
       if (warp_class != TileClass::empty) {
         compute_scores(0, Config::score_columns);
-        finish_scores(0, Config::score_columns);
+        complete_scores(0, Config::score_columns);
       }
 
       const uint32 v_tile = pipeline.acquire_value(scrub);
@@ -149,7 +150,7 @@ struct ForwardSm80 {
           if (column > 0) multiply_values(column - step);
           softmax.template exponentiate<Element, step / 16, Config::tile_n, Config::columns_v>(p[column / step % 2], s,
                                                                                                column / 16, o);
-          if (ahead < Config::tile_n && ahead >= Config::score_columns) finish_scores(ahead, step);
+          if (ahead < Config::tile_n && ahead >= Config::score_columns) complete_scores(ahead, step);
         }
         multiply_values(Config::tile_n - step);
       }
@@ -189,27 +190,6 @@ struct ForwardSm80 {
     if (first >= walk.context.len_q) return TileClass::empty;
     if (!Rules::has_mask || tile.tile_class() == TileClass::full) return TileClass::full;
     return walk.classify(first, Config::warp_rows, tile.kv_first());
-  }
-
-  /// log2(e) * scale, or next to nothing instead of zero, which would make NaN of masked scores.
-  SACCADE_FN static float log2_scale_of(float scale) { return scale == 0.f ? 1e-37f : scale * kLog2E; }
-
-  /// Score program and mask, where they apply.
-  SACCADE_FN void finish_scores_of(Scores& s, const RuleContext& context, const WarpRows& warp, const Columns& columns,
-                                   int kv_first, TileClass warp_class, float masked) const {
-    if constexpr (Rules::has_score) {
-      apply_score<Rules, m_tiles, Config::tile_n>(s, params, context, warp, columns, kv_first);
-    }
-    const bool tail = kv_first + Config::tile_n > context.len_kv;
-    if constexpr (!Rules::has_mask) {
-      if (tail) mask_tail<m_tiles, Config::tile_n>(s, context, warp, columns, kv_first, masked);
-    } else if (tail || warp_class == TileClass::mixed) {
-      if constexpr (Config::long_mask) {
-        apply_long_mask<Rules, m_tiles, Config::tile_n>(s, params, context, warp, columns, kv_first, masked);
-      } else {
-        apply_mask<Rules, m_tiles, Config::tile_n>(s, params, context, warp, columns, kv_first, masked);
-      }
-    }
   }
 
   SACCADE_FN void finish(int batch, OnlineSoftmax<m_tiles, Rules::has_score>& softmax,

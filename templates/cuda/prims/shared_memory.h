@@ -23,6 +23,12 @@ SACCADE_FN void store_shared(uint32 address, const Chunk& chunk) {
                : "memory");
 }
 
+SACCADE_FN uint32 load_shared(uint32 address) {
+  uint32 value;
+  asm volatile("ld.shared.b32 %0, [%1];" : "=r"(value) : "r"(address) : "memory");
+  return value;
+}
+
 SACCADE_FN Chunk load_shared_chunk(uint32 address) {
   Chunk chunk;
   asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"

@@ -135,6 +135,26 @@ SACCADE_FN void apply_long_mask(Accumulator<m_tiles, tile_n>& s, const KernelPar
   }
 }
 
+/// Score program and mask, where they apply: `tile_class` is that of the rows. Keys beyond the last become `masked` too.
+template <class Config, class Rules, int m_tiles, int tile_n>
+SACCADE_FN void finish_scores(Accumulator<m_tiles, tile_n>& s, const KernelParams& params, const RuleContext& context,
+                              const WarpRows& warp, const Columns& columns, int kv_first, TileClass tile_class,
+                              float masked) {
+  if constexpr (Rules::has_score) {
+    apply_score<Rules, m_tiles, tile_n>(s, params, context, warp, columns, kv_first);
+  }
+  const bool tail = kv_first + tile_n > context.len_kv;
+  if constexpr (!Rules::has_mask) {
+    if (tail) mask_tail<m_tiles, tile_n>(s, context, warp, columns, kv_first, masked);
+  } else if (tail || tile_class == TileClass::mixed) {
+    if constexpr (Config::long_mask) {
+      apply_long_mask<Rules, m_tiles, tile_n>(s, params, context, warp, columns, kv_first, masked);
+    } else {
+      apply_mask<Rules, m_tiles, tile_n>(s, params, context, warp, columns, kv_first, masked);
+    }
+  }
+}
+
 /// Infinities and NaN of V were scrubbed from the tiles that the mask cuts, because some row masks them. Gives them
 /// back to the rows that do keep them: o += v for each, in global memory, once O is there. Rare, so it is written for
 /// size. `value` and `output` are row 0 of the sequence's head.

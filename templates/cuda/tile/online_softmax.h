@@ -8,6 +8,9 @@
 
 namespace saccade::cuda {
 
+/// log2(e) * scale, or next to nothing instead of zero, which would make NaN of masked scores.
+SACCADE_FN float log2_scale_of(float scale) { return scale == 0.f ? 1e-37f : scale * kLog2E; }
+
 /// Reductions over the four lanes that hold one row of an mma accumulator.
 SACCADE_FN float quad_max(float x) {
   x = fmaxf(x, __shfl_xor_sync(kFullWarp, x, 1));

@@ -1,0 +1,38 @@
+// What the CUDA families have in common.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <string_view>
+
+#include "base/status.h"
+#include "generator/problem.h"
+
+namespace saccade {
+
+inline constexpr std::string_view kForwardSymbol = "saccade_forward";
+inline constexpr std::int64_t kMaxBlocks = std::numeric_limits<std::int32_t>::max();  ///< of a grid
+
+/// ok for a forward pass of one 16-bit dtype and head dims that are multiples of 8 up to 256.
+Status check_sixteen_bit_forward(const Problem& problem);
+
+/// Masks that read tables are loops and guarded loads: too much code to stand once for each element.
+bool has_long_mask(const Problem& problem);
+
+/// Text of an emitted struct of named constants.
+class ConstantsText {
+ public:
+  explicit ConstantsText(std::string_view struct_name);
+  ConstantsText& add(std::string_view type, std::string_view name, std::string_view value);
+  ConstantsText& add(std::string_view name, std::int64_t value);  ///< an int
+  ConstantsText& add_flag(std::string_view name, bool value);
+  /// Element, head dims, varlen, lse, long_mask.
+  ConstantsText& add_problem(const Problem& problem);
+  std::string finish() const;
+
+ private:
+  std::string text_;
+};
+
+}  // namespace saccade

@@ -1,0 +1,143 @@
+// cuda.fwd.sm90: forward attention on TMA and wgmma from templates/cuda/forward_sm90.h. The family's contract; parameters
+// and cost are in cuda_fwd_sm90_schedule.cpp and cuda_fwd_sm90_cost.cpp.
+#include <algorithm>
+#include <string>
+
+#include <fmt/format.h>
+
+#include "generator/families/cuda_common.h"
+#include "generator/families/cuda_fwd_sm90_schedule.h"
+#include "generator/families/families.h"
+
+namespace saccade {
+namespace {
+
+using cuda_sm90::Parameters;
+using cuda_sm90::parameters_from;
+
+Status supports(const Problem& problem, const Target& target) {
+  if (target.kind != Target::Kind::cuda) return Status::unsupported("runs on NVIDIA GPUs only");
+  if (target.compute_capability != 90) {
+    return Status::unsupported(fmt::format("needs sm_90a, not {}: wgmma is Hopper's alone", target.arch));
+  }
+  return check_sixteen_bit_forward(problem);
+}
+
+Status takes(const Problem&, const Target&, const Shape& shape) {
+  if (shape.alignment >= 16) return {};
+  return Status::unsupported(fmt::format(
+      "tensor maps need pointers and strides that are multiples of 16 bytes, and {} is given", shape.alignment));
+}
+
+std::int64_t row_tiles(const Shape& shape, const Parameters& p) {
+  const std::int64_t tile_m = p.tile_m();
+  return (shape.seqlen_q + tile_m - 1) / tile_m * shape.heads_q * shape.batch;
+}
+
+Status legal(const Problem& problem, const Target& target, const Shape& shape, const Schedule& schedule) {
+  SACCADE_TRY(supports(problem, target));
+  SACCADE_TRY(validate(shape, problem));
+  SACCADE_ASSIGN(const Parameters p, parameters_from(schedule));
+  SACCADE_TRY(cuda_sm90::check(problem, target, p));
+  SACCADE_TRY(takes(problem, target, shape));
+  if (row_tiles(shape, p) > kMaxBlocks) {
+    return Status::unsupported(fmt::format("counts row tiles in 31 bits, and there are {}", row_tiles(shape, p)));
+  }
+  return {};
+}
+
+Resources resources(const Problem& problem, const Target&, const Schedule& schedule) {
+  Resources resources;
+  if (const auto parameters = parameters_from(schedule); parameters.ok()) {
+    resources.threads = parameters->threads();
+    resources.registers_per_thread = 65536 / parameters->threads() / 8 * 8;
+    resources.shared_bytes = cuda_sm90::shared_bytes(problem, *parameters);
+  }
+  return resources;
+}
+
+std::string schedule_struct(const Problem& problem, const Parameters& p) {
+  const cuda_sm90::RegisterShares registers = cuda_sm90::register_shares(problem, p);
+  return ConstantsText("Schedule")
+      .add_problem(problem)
+      .add("warpgroups", p.warpgroups)
+      .add("tile_n", p.tile_n)
+      .add("k_stages", p.k_stages)
+      .add("v_stages", p.v_stages)
+      .add_flag("q_in_registers", p.q_in_registers != 0)
+      .add_flag("ping_pong", p.ping_pong != 0)
+      .add("cuda::RowOrder", "row_order", p.row_order == 0 ? "cuda::RowOrder::rising" : "cuda::RowOrder::folded")
+      .add("producer_registers", registers.producer)
+      .add("consumer_registers", registers.consumer)
+      .add("shared_bytes", cuda_sm90::shared_bytes(problem, p))
+      .finish();
+}
+
+std::string emit(const Problem& problem, const Target&, const Schedule& schedule) {
+  const auto parsed = parameters_from(schedule);
+  if (!parsed.ok()) return fmt::format("#error \"{}\"\n", parsed.status().message());
+  std::string text =
+      fmt::format("// Saccade {}: a kernel of family {}, made from templates/cuda.\n// problem  {}\n// schedule {}\n",
+                  kGeneratorVersion, schedule.family, to_json(problem), to_json(schedule));
+  text += "#include \"saccade_templates/cuda/forward_sm90.h\"\n\nnamespace saccade {\n\n";
+  text += expr::emit_rules(problem.mask, problem.score, problem.declarations);
+  text += "\n" + schedule_struct(problem, *parsed) + "\n" + cuda_sm90::emit_products(problem, *parsed) +
+          "\n}  // namespace saccade\n\n";
+  text += fmt::format(
+      "extern \"C\" __global__ void __launch_bounds__({}, 1)\n{}(const __grid_constant__ saccade::KernelParams params,\n"
+      "    const __grid_constant__ saccade::TensorMaps maps) {{\n"
+      "  saccade::cuda::forward_sm90<saccade::Schedule, saccade::Rules>(params, maps);\n}}\n",
+      parsed->threads(), kForwardSymbol);
+  return text;
+}
+
+TensorMapSpec map_of(int head_dim, std::int64_t batch, std::int64_t heads, std::int64_t rows, std::int64_t box_rows) {
+  return {batch, heads, rows, head_dim, static_cast<int>(box_rows), cuda_sm90::panel_columns(head_dim)};
+}
+
+TensorMapSpecs tensor_maps(const Problem& problem, const Shape& shape, const Parameters& p) {
+  const bool varlen = problem.layout == Layout::varlen;
+  const std::int64_t batch = varlen ? 1 : shape.batch;
+  const std::int64_t rows_q = varlen ? shape.total_q : shape.seqlen_q;
+  const std::int64_t rows_kv = varlen ? shape.total_kv : shape.seqlen_kv;
+  return {map_of(problem.head_dim_qk, batch, shape.heads_q, rows_q, 64),
+          map_of(problem.head_dim_qk, batch, shape.heads_kv, rows_kv, p.tile_n),
+          map_of(problem.head_dim_v, batch, shape.heads_kv, rows_kv, p.tile_n)};
+}
+
+LaunchGeometry launch_geometry(const Problem& problem, const Target& target, const Shape& shape,
+                               const Schedule& schedule) {
+  LaunchGeometry geometry;
+  const auto parameters = parameters_from(schedule);
+  if (!parameters.ok()) return geometry;
+  const bool no_rows = problem.layout == Layout::varlen && shape.total_q == 0;
+  const std::int64_t items = row_tiles(shape, *parameters);
+  if (items == 0 || no_rows) return geometry;
+  Launch launch;
+  launch.symbol = kForwardSymbol;
+  launch.grid = static_cast<std::uint32_t>(std::min<std::int64_t>(items, std::max(target.sm_count, 1)));
+  launch.block = static_cast<std::uint32_t>(parameters->threads());
+  launch.shared_bytes = static_cast<std::uint32_t>(cuda_sm90::shared_bytes(problem, *parameters));
+  launch.work_items = items;
+  launch.tensor_maps = tensor_maps(problem, shape, *parameters);
+  geometry.launches.push_back(launch);
+  return geometry;
+}
+
+}  // namespace
+
+const Family kCudaForwardSm90 = {
+    .name = cuda_sm90::kName,
+    .version = 1,
+    .target_kind = Target::Kind::cuda,
+    .supports = supports,
+    .candidates = cuda_sm90::candidates,
+    .legal = legal,
+    .cost = cuda_sm90::cost,
+    .resources = resources,
+    .emit = emit,
+    .launch_geometry = launch_geometry,
+    .takes = takes,
+};
+
+}  // namespace saccade

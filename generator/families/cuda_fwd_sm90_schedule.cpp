@@ -1,0 +1,115 @@
+// cuda.fwd.sm90: parameters, their legality by a model of shared memory and registers, and the candidates.
+#include "generator/families/cuda_fwd_sm90_schedule.h"
+
+#include <algorithm>
+#include <array>
+
+#include <fmt/format.h>
+
+#include "generator/families/parameter_fields.h"
+
+namespace saccade::cuda_sm90 {
+namespace {
+
+using Field = ParameterField<Parameters>;
+constexpr std::array kFields = {
+    Field{"warpgroups", &Parameters::warpgroups, 1, 3},
+    Field{"tile_n", &Parameters::tile_n, 16, 256},
+    Field{"k_stages", &Parameters::k_stages, 1, 8},
+    Field{"v_stages", &Parameters::v_stages, 1, 8},
+    Field{"q_in_registers", &Parameters::q_in_registers, 0, 1},
+    Field{"ping_pong", &Parameters::ping_pong, 0, 1},
+    Field{"row_order", &Parameters::row_order, 0, 1},
+};
+
+int padded(int head_dim) { return (head_dim + 15) / 16 * 16; }
+std::int64_t round_up(std::int64_t value, std::int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
+
+/// PanelTile::bytes.
+std::int64_t tile_bytes(std::int64_t rows, int head_dim) {
+  const int columns = panel_columns(head_dim);
+  return round_up(round_up(padded(head_dim), columns) / columns * rows * 2 * columns, 1024);
+}
+
+}  // namespace
+
+Schedule to_schedule(const Parameters& parameters) { return schedule_of<Parameters>(kName, kFields, parameters); }
+
+Expected<Parameters> parameters_from(const Schedule& schedule) {
+  return parameters_of<Parameters>(kName, kFields, schedule);
+}
+
+int panel_columns(int head_dim) {
+  const int rest = padded(head_dim) % 64;
+  return rest == 16 || rest == 32 ? 32 : 64;
+}
+
+RegisterShares register_shares(const Problem& problem, const Parameters& p) {
+  // Of 65,536 registers, which a block's threads get evenly at first, in steps of 8. Classifying tiles takes some.
+  const bool classifies = !problem.mask.is_identity();
+  if (p.warpgroups == 1) return {56, 240};
+  if (p.warpgroups == 2) return classifies ? RegisterShares{40, 232} : RegisterShares{24, 240};
+  return classifies ? RegisterShares{56, 152} : RegisterShares{32, 160};
+}
+
+int register_estimate(const Problem& problem, const Parameters& p) {
+  const auto tile_n = static_cast<int>(p.tile_n);
+  const int output = padded(problem.head_dim_v) / 2, scores = tile_n / 2, weights = tile_n / 4;
+  const int query = p.q_in_registers != 0 ? padded(problem.head_dim_qk) / 4 : 0;
+  const int rules = (problem.mask.is_identity() ? 0 : 8) + (problem.score.is_identity() ? 0 : 8);
+  constexpr int kRest = 30;  // addresses and state, as ptxas 13.0 needed them
+  return output + scores + weights + query + rules + kRest;
+}
+
+std::int64_t shared_bytes(const Problem& problem, const Parameters& p) {
+  const std::int64_t tiles = p.warpgroups * tile_bytes(64, problem.head_dim_qk) +
+                             p.k_stages * tile_bytes(p.tile_n, problem.head_dim_qk) +
+                             p.v_stages * tile_bytes(p.tile_n, problem.head_dim_v);
+  const std::int64_t barriers = 2 + 2 * p.k_stages + 3 * p.v_stages, notes = p.k_stages + p.v_stages + 1;
+  return tiles + round_up(8 * barriers + 4 * notes, 16);
+}
+
+Status check(const Problem& problem, const Target& target, const Parameters& p) {
+  const auto refuse = [](const std::string& reason) {
+    return Status::invalid_argument(fmt::format("{}: {}", kName, reason));
+  };
+  if (p.tile_n % 16 != 0) return refuse(fmt::format("tile_n {} is not a multiple of 16", p.tile_n));
+  if (p.ping_pong != 0 && p.warpgroups == 1) return refuse("one warpgroup has none to take turns with");
+  const std::int64_t shared = shared_bytes(problem, p);
+  if (shared > target.shared_bytes_per_block) {
+    return refuse(
+        fmt::format("{} bytes of shared memory, {} has {}", shared, target.arch, target.shared_bytes_per_block));
+  }
+  const int estimate = register_estimate(problem, p), share = register_shares(problem, p).consumer;
+  if (estimate > share) return refuse(fmt::format("about {} registers a thread of {}", estimate, share));
+  return {};
+}
+
+std::vector<Schedule> candidates(const Problem& problem, const Target& target, const Shape& shape) {
+  std::vector<Schedule> result;
+  if (shape.alignment < 16) return result;
+  struct Stages {
+    std::int64_t k, v;
+  };
+  constexpr std::array kStages = {Stages{2, 2}, Stages{3, 3}, Stages{4, 4}, Stages{2, 1}, Stages{1, 1}};
+  Parameters p;
+  for (p.warpgroups = 1; p.warpgroups <= 3; ++p.warpgroups) {
+    for (p.tile_n = 48; p.tile_n <= 192; p.tile_n += 16) {
+      for (const Stages& stages : kStages) {
+        p.k_stages = stages.k;
+        p.v_stages = stages.v;
+        for (p.q_in_registers = 0; p.q_in_registers <= 1; ++p.q_in_registers) {
+          for (p.ping_pong = 0; p.ping_pong <= (p.warpgroups == 1 ? 0 : 1); ++p.ping_pong) {
+            if (!check(problem, target, p).ok()) continue;
+            for (p.row_order = 0; p.row_order <= (problem.mask.is_identity() ? 0 : 1); ++p.row_order) {
+              result.push_back(to_schedule(p));
+            }
+          }
+        }
+      }
+    }
+  }
+  return result;
+}
+
+}  // namespace saccade::cuda_sm90

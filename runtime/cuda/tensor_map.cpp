@@ -1,0 +1,53 @@
+#include "runtime/cuda/tensor_map.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+namespace saccade::cuda {
+namespace {
+
+constexpr int kElementBytes = 2;
+constexpr unsigned long long kStrideUnit = 16;  ///< bytes
+
+struct Dimension {
+  unsigned long long extent, stride_bytes;
+};
+
+/// What the driver takes: no empty dimension, no stride of 0. A dimension of one element has no stride that matters.
+Dimension dimension_of(std::int64_t extent, std::int64_t stride) {
+  if (extent <= 1 || stride == 0) return {1, kStrideUnit};
+  return {static_cast<unsigned long long>(extent), static_cast<unsigned long long>(stride) * kElementBytes};
+}
+
+Status encode_one(const Driver& driver, const char* name, const TensorMapSpec& spec, const void* data,
+                  const TensorStrides& strides, TensorMap& map) {
+  const Dimension rows = dimension_of(spec.rows, strides.row), heads = dimension_of(spec.heads, strides.head),
+                  batch = dimension_of(spec.batch, strides.batch);
+  const unsigned long long extents[] = {static_cast<unsigned long long>(spec.head_dim), rows.extent, heads.extent,
+                                        batch.extent};
+  const unsigned long long stride_bytes[] = {rows.stride_bytes, heads.stride_bytes, batch.stride_bytes};
+  const unsigned box[] = {static_cast<unsigned>(spec.box_columns), static_cast<unsigned>(spec.box_rows), 1, 1};
+  const unsigned element_strides[] = {1, 1, 1, 1};
+  const int swizzle = spec.box_columns * kElementBytes == 128 ? kTensorMapSwizzle128 : kTensorMapSwizzle64;
+  const Result result = driver.cuTensorMapEncodeTiled(&map, kTensorMapUint16, 4, const_cast<void*>(data), extents,
+                                                      stride_bytes, box, element_strides, 0, swizzle,
+                                                      kTensorMapL2Promotion256, 0);
+  if (result == kSuccess) return {};
+  return driver.check(result, fmt::format("making the tensor map of {} [{}, {}, {}, {}] with strides {}, {}, {} bytes", name,
+                                          batch.extent, heads.extent, rows.extent, spec.head_dim, batch.stride_bytes,
+                                          heads.stride_bytes, rows.stride_bytes));
+}
+
+}  // namespace
+
+Status encode(const Driver& driver, const TensorMapSpecs& specs, const KernelParams& params, TensorMaps& maps) {
+  // Without keys nothing is read of K and V, which may be null then.
+  const void* k = params.k != nullptr ? params.k : params.q;
+  const void* v = params.v != nullptr ? params.v : params.q;
+  SACCADE_TRY(encode_one(driver, "q", specs.q, params.q, params.q_stride, maps.q));
+  SACCADE_TRY(encode_one(driver, "k", specs.k, k, params.k_stride, maps.k));
+  return encode_one(driver, "v", specs.v, v, params.v_stride, maps.v);
+}
+
+}  // namespace saccade::cuda

@@ -1,0 +1,15 @@
+// Tensor maps (TMA descriptors) over the tensors of a run.
+#pragma once
+
+#include "base/status.h"
+#include "generator/family.h"
+#include "runtime/cuda/cuda_api.h"
+#include "templates/common/params.h"
+
+namespace saccade::cuda {
+
+/// The maps of q, k and v at the pointers and strides of `params`, whose strides are multiples of 16 bytes. A dimension of
+/// stride 0 gets one element, at which kernels read whatever the index. `device_error` with the driver's reason.
+Status encode(const Driver& driver, const TensorMapSpecs& specs, const KernelParams& params, TensorMaps& maps);
+
+}  // namespace saccade::cuda

@@ -1,0 +1,46 @@
+// The row tiles of a block that stays on its SM.
+#pragma once
+
+#include "saccade_templates/cuda/tile/work.h"
+
+namespace saccade::cuda {
+
+/// Rising: tiles as they come. Folded: a head's last tile, then its first, then the last but one ..., two to a block: as
+/// much work for each block when later rows have more keys (causal).
+enum class RowOrder : int { rising = 0, folded = 1 };
+
+/// The row tiles of this block: every gridDim.x-th, or every gridDim.x-th pair. Tiles of one head stay together in time,
+/// so that its K and V stay in L2.
+template <int tile_m, RowOrder order>
+struct RowTiles {
+  const KernelParams& params;
+  uint32 tiles_per_head;
+  uint32 index = blockIdx.x;  ///< of the tile or pair
+  bool second = false;        ///< of its pair
+
+  SACCADE_FN explicit RowTiles(const KernelParams& kernel_params)
+      : params(kernel_params), tiles_per_head(uint32(ceil_div(kernel_params.seqlen_q, tile_m))) {}
+
+  SACCADE_FN bool exists() const { return index < per_head() * uint32(params.heads_q) * uint32(params.batch); }
+
+  SACCADE_FN WorkItem item() const {
+    const uint32 head_index = index / per_head();
+    uint32 tile = index - head_index * per_head();
+    if (order == RowOrder::folded && !second) tile = tiles_per_head - 1 - tile;
+    const uint32 batch = head_index / uint32(params.heads_q);
+    return {int(batch), int(head_index - batch * uint32(params.heads_q)), int(tile) * tile_m};
+  }
+
+  SACCADE_FN void advance() {
+    const uint32 place = index % per_head();
+    second = order == RowOrder::folded && !second && tiles_per_head - 1 - place != place;
+    if (!second) index += gridDim.x;
+  }
+
+ private:
+  SACCADE_FN uint32 per_head() const {
+    return order == RowOrder::folded ? (tiles_per_head + 1) / 2 : tiles_per_head;
+  }
+};
+
+}  // namespace saccade::cuda

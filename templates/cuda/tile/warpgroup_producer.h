@@ -1,0 +1,193 @@
+// The warps that feed the consumers: one loads Q, K and V by TMA, three more clean V where that is needed.
+#pragma once
+
+#include "saccade_templates/cuda/prims/convert.h"
+#include "saccade_templates/cuda/prims/warpgroup.h"
+#include "saccade_templates/cuda/tile/warpgroup_shared.h"
+
+namespace saccade::cuda {
+
+/// Whether the block has rows of the item to compute; the same for all of its warps.
+template <class Config>
+SACCADE_FN bool has_rows(const WorkItem& item, const Sequence& sequence) {
+  return !Config::varlen || item.q_first < sequence.len_q;
+}
+
+/// Starts the loads of a whole tile: `place` is that of its first panel.
+template <class Tile>
+SACCADE_FN void load_tile(uint32 shared, const TensorMap& map, TilePlace place, uint32 barrier) {
+#pragma unroll
+  for (int panel = 0; panel < Tile::panels; ++panel) {
+    tma_load(shared + panel * Tile::panel_bytes, map, place, barrier);
+    place.column += Tile::panel_columns;
+  }
+}
+
+/// A coordinate of a tensor map, in which a dimension of stride 0 has one element.
+SACCADE_FN int coordinate(int index, int64 stride) { return stride == 0 ? 0 : index; }
+
+/// Loads in the order in which the consumers wait: K of a tile, V of the tile before. All lanes walk, lane 0 loads.
+template <class Config, class Rules>
+struct Producer {
+  const KernelParams& params;
+  const TensorMaps& maps;
+  WarpgroupShared<Config> shared;
+
+  SACCADE_FN void run() const {
+    const bool loads = thread_index() == 0;
+    if (loads) prefetch_maps();
+    RingPlace<Config::k_stages> k;
+    RingPlace<Config::v_stages> v;
+    RingPlace<1> q;
+    Pending value;
+    for (typename Config::Rows rows(params); rows.exists(); rows.advance()) {
+      const WorkItem item = rows.item();
+      const Sequence sequence = sequence_of<Config::varlen>(params, item.batch);
+      if (!has_rows<Config>(item, sequence)) continue;
+      const RuleContext context{item.batch, item.head, sequence.len_q, sequence.len_kv};
+      typename Config::Walk walk(params, context, item.q_first);
+      bool first = true;
+      TileNote note;
+      do {
+        note = walk.next();
+        const Place place{item.head / params.group, Config::varlen ? 0 : item.batch,
+                          int(sequence.kv_row) + note.tile() * Config::tile_n};
+        mbarrier_wait(shared.key_empty(k.slot), k.parity ^ 1);
+        if (loads) load_key(k.slot, note, place);
+        k.advance();
+        if (value.exists) load_value(v, value, loads);
+        value = {true, note, place};
+        if (first) {
+          mbarrier_wait(shared.query_empty(), q.parity ^ 1);
+          if (loads) load_query(item, sequence);
+          q.advance();
+          first = false;
+        }
+      } while (!note.last());
+    }
+    if (value.exists) load_value(v, value, loads);
+  }
+
+ private:
+  struct Place {
+    int head, batch, row;  ///< of K and V
+  };
+  /// A tile whose K is on its way and whose V comes next.
+  struct Pending {
+    bool exists = false;
+    TileNote note;
+    Place place;
+  };
+
+  SACCADE_FN void prefetch_maps() const {
+    tma_prefetch_map(maps.q);
+    tma_prefetch_map(maps.k);
+    tma_prefetch_map(maps.v);
+  }
+
+  SACCADE_FN void load_query(const WorkItem& item, const Sequence& sequence) const {
+    mbarrier_arrive_expect(shared.query_full(), Config::warpgroups * Config::QueryTile::loaded_bytes);
+#pragma unroll
+    for (int w = 0; w < Config::warpgroups; ++w) {
+      const TilePlace place{0, coordinate(int(sequence.q_row) + item.q_first + w * kWarpgroupRows, params.q_stride.row),
+                            coordinate(item.head, params.q_stride.head),
+                            Config::varlen ? 0 : coordinate(item.batch, params.q_stride.batch)};
+      load_tile<typename Config::QueryTile>(shared.query(w), maps.q, place, shared.query_full());
+    }
+  }
+
+  SACCADE_FN void load_key(uint32 slot, const TileNote& note, const Place& place) const {
+    store_shared(shared.key_note(slot), uint32(note.bits));
+    load<typename Config::KeyTile>(shared.key(slot), shared.key_full(slot), maps.k, params.k_stride, note, place);
+  }
+
+  SACCADE_FN void load_value(RingPlace<Config::v_stages>& v, const Pending& value, bool loads) const {
+    mbarrier_wait(shared.value_empty(v.slot), v.parity ^ 1);
+    if (loads) {
+      store_shared(shared.value_note(v.slot), uint32(value.note.bits));
+      load<typename Config::ValueTile>(shared.value(v.slot), shared.value_full(v.slot), maps.v, params.v_stride,
+                                       value.note, value.place);
+    }
+    v.advance();
+  }
+
+  template <class Tile>
+  SACCADE_FN static void load(uint32 tile, uint32 full, const TensorMap& map, const TensorStrides& stride,
+                              const TileNote& note, const Place& place) {
+    if (!note.has_keys()) return mbarrier_arrive(full);
+    mbarrier_arrive_expect(full, Tile::loaded_bytes);
+    load_tile<Tile>(tile, map,
+                    {0, coordinate(place.row, stride.row), coordinate(place.head, stride.head),
+                     coordinate(place.batch, stride.batch)},
+                    full);
+  }
+};
+
+/// Takes from the tiles of V, before they are multiplied, what a weight of 0 would not take out of the products.
+template <class Config, class Rules>
+struct ValueCleaner {
+  using Element = typename Config::Element;
+  using Tile = typename Config::ValueTile;
+  static constexpr uint32 threads = 32 * WarpgroupShared<Config>::cleaner_warps;
+  static constexpr uint32 chunks = Tile::columns / 8;
+
+  const KernelParams& params;
+  WarpgroupShared<Config> shared;
+
+  SACCADE_FN void run() const {
+    const uint32 thread = thread_index() - 32;
+    RingPlace<Config::v_stages> v;
+    for (typename Config::Rows rows(params); rows.exists(); rows.advance()) {
+      const WorkItem item = rows.item();
+      const Sequence sequence = sequence_of<Config::varlen>(params, item.batch);
+      if (!has_rows<Config>(item, sequence)) continue;
+      TileNote note;
+      do {
+        mbarrier_wait(shared.value_full(v.slot), v.parity);
+        note = {int(load_shared(shared.value_note(v.slot)))};
+        const int keys = sequence.len_kv - note.tile() * Config::tile_n;
+        bool cleaned = false;
+        if (Config::varlen && keys < Config::tile_n) {
+          clear_rows_from(uint32(maximum(keys, 0)), shared.value(v.slot), thread);
+          cleaned = true;
+        }
+        if (Rules::has_mask && note.any(TileClass::mixed)) {
+          scrub(shared.value(v.slot), thread);
+          cleaned = true;
+        }
+        if (cleaned) fence_async_proxy();
+        __syncwarp();
+        if (thread % 32 == 0) mbarrier_arrive(shared.value_clean(v.slot));
+        v.advance();
+      } while (!note.last());
+    }
+  }
+
+ private:
+  /// Zeroes the rows beyond the sequence's last key.
+  SACCADE_FN void clear_rows_from(uint32 row, uint32 tile, uint32 thread) const {
+#pragma unroll 1
+    for (uint32 i = row * chunks + thread; i < Tile::rows * chunks; i += threads) {
+      store_shared(tile + Tile::offset(i / chunks, i % chunks), Chunk{});
+    }
+  }
+
+  /// Replaces infinities and NaN by zeros and says so in shared.scrubbed().
+  SACCADE_FN void scrub(uint32 tile, uint32 thread) const {
+#pragma unroll 4
+    for (uint32 i = thread; i < Tile::rows * chunks; i += threads) {
+      const uint32 address = tile + Tile::offset(i / chunks, i % chunks);
+      Chunk values = load_shared_chunk(address);
+      uint32 sum = 0;
+#pragma unroll
+      for (int j = 0; j < 4; ++j) accumulate_non_finite<Element>(sum, values.word[j]);
+      if (non_finite_halves<Element>(sum) == 0) continue;
+#pragma unroll
+      for (int j = 0; j < 4; ++j) values.word[j] = without_non_finite<Element>(values.word[j]);
+      store_shared(address, values);
+      store_shared(shared.scrubbed(), 1);
+    }
+  }
+};
+
+}  // namespace saccade::cuda

@@ -1,0 +1,86 @@
+// Shared memory of a kernel with a producer warp and consumer warpgroups: tiles, barriers and notes.
+#pragma once
+
+#include "saccade_templates/cuda/prims/mbarrier.h"
+#include "saccade_templates/cuda/prims/shared_memory.h"
+#include "saccade_templates/cuda/prims/tma.h"
+#include "saccade_templates/cuda/tile/panel_tile.h"
+#include "saccade_templates/cuda/tile/row_tiles.h"
+#include "saccade_templates/cuda/tile/warpgroup_walk.h"
+
+namespace saccade::cuda {
+
+/// What follows from a schedule. `Schedule` is the emitted struct of named constants.
+template <class Schedule, class Rules>
+struct WarpgroupConfig : Schedule {
+  using Element = typename Schedule::Element;
+  static constexpr int warpgroups = Schedule::warpgroups;
+  static constexpr int tile_m = kWarpgroupRows * warpgroups;
+  static constexpr int columns_qk = round_up(Schedule::head_dim_qk, 16);
+  static constexpr int columns_v = round_up(Schedule::head_dim_v, 16);
+  using QueryTile = PanelTile<kWarpgroupRows, columns_qk>;  ///< of a warpgroup
+  using KeyTile = PanelTile<Schedule::tile_n, columns_qk>;
+  using ValueTile = PanelTile<Schedule::tile_n, columns_v>;
+  using Rows = RowTiles<tile_m, Schedule::row_order>;
+  using Walk = WarpgroupWalk<Rules, warpgroups, Schedule::tile_n>;
+  /// Some tiles of V hold values that must not meet the weights of other keys, which are 0: NaN and infinities of masked
+  /// keys, and whatever follows the last key of a sequence among others.
+  static constexpr bool cleans_values = Rules::has_mask || Schedule::varlen;
+
+  static constexpr int tile_bytes = warpgroups * QueryTile::bytes + Schedule::k_stages * KeyTile::bytes +
+                                    Schedule::v_stages * ValueTile::bytes;
+  static constexpr int barriers = 2 + 2 * Schedule::k_stages + 3 * Schedule::v_stages;
+  static constexpr int notes = Schedule::k_stages + Schedule::v_stages + 1;
+  static constexpr int shared_bytes = tile_bytes + round_up(barriers * int(kMbarrierBytes) + notes * 4, 16);
+};
+
+/// Addresses. A slot is `full` when its copy has landed and `empty` when all consumers have done with it; one of V is
+/// `clean` when it may be multiplied.
+template <class Config>
+struct WarpgroupShared {
+  uint32 base;
+
+  SACCADE_FN uint32 query(int warpgroup) const { return base + uint32(warpgroup * Config::QueryTile::bytes); }
+  SACCADE_FN uint32 key(uint32 slot) const { return query(Config::warpgroups) + slot * Config::KeyTile::bytes; }
+  SACCADE_FN uint32 value(uint32 slot) const { return key(Config::k_stages) + slot * Config::ValueTile::bytes; }
+
+  SACCADE_FN uint32 query_full() const { return barrier(0); }
+  SACCADE_FN uint32 query_empty() const { return barrier(1); }
+  SACCADE_FN uint32 key_full(uint32 slot) const { return barrier(2 + slot); }
+  SACCADE_FN uint32 key_empty(uint32 slot) const { return barrier(2 + Config::k_stages + slot); }
+  SACCADE_FN uint32 value_full(uint32 slot) const { return barrier(2 + 2 * Config::k_stages + slot); }
+  SACCADE_FN uint32 value_empty(uint32 slot) const { return value_full(Config::v_stages + slot); }
+  SACCADE_FN uint32 value_clean(uint32 slot) const {
+    return Config::cleans_values ? value_full(2 * Config::v_stages + slot) : value_full(slot);
+  }
+
+  SACCADE_FN uint32 key_note(uint32 slot) const { return barrier(Config::barriers) + 4 * slot; }
+  SACCADE_FN uint32 value_note(uint32 slot) const { return key_note(Config::k_stages + slot); }
+  /// Whether infinities or NaN were taken from a tile of V; once set it stays.
+  SACCADE_FN uint32 scrubbed() const { return value_note(Config::v_stages); }
+
+  static constexpr uint32 cleaner_warps = 3;
+
+  /// By one thread, before the block's barrier.
+  SACCADE_FN void init() const {
+    constexpr uint32 consumer_warps = 4 * Config::warpgroups;
+    mbarrier_init(query_full(), 1);
+    mbarrier_init(query_empty(), consumer_warps);
+    for (uint32 slot = 0; slot < Config::k_stages; ++slot) {
+      mbarrier_init(key_full(slot), 1);
+      mbarrier_init(key_empty(slot), consumer_warps);
+    }
+    for (uint32 slot = 0; slot < Config::v_stages; ++slot) {
+      mbarrier_init(value_full(slot), 1);
+      mbarrier_init(value_empty(slot), consumer_warps);
+      if (Config::cleans_values) mbarrier_init(value_clean(slot), cleaner_warps);
+    }
+    store_shared(scrubbed(), 0);
+    mbarrier_init_fence();
+  }
+
+ private:
+  SACCADE_FN uint32 barrier(uint32 index) const { return base + Config::tile_bytes + index * kMbarrierBytes; }
+};
+
+}  // namespace saccade::cuda
