@@ -192,7 +192,7 @@ json summary_of(const json& rows) {
 
 Expected<tuner::TuneReport> tune(Engine& engine, const std::shared_ptr<const Device>& device,
                                  const RegretProblem& problem, TuningPolicy policy) {
-  SACCADE_ASSIGN(const Family* family, choose_family(problem.problem, device->target()));
+  SACCADE_ASSIGN(const Family* family, choose_family(problem.problem, device->target(), &problem.shape));
   const TuneRequest request{&problem.problem, &problem.shape, &problem.bindings(), family, device, policy};
   tuner::TuneOptions options;
   options.cancel = &cancelled;

@@ -78,8 +78,8 @@ Expected<Explanation> explain(const Options& options, const Workload& workload) 
   Explanation e;
   SACCADE_ASSIGN(e.target, build_target(options.engine));
   SACCADE_ASSIGN(const PrepareOptions prepare, prepare_options(options.engine, workload, TuningPolicy::off));
-  e.families = ask_families(workload.problem, e.target);
-  const auto family = choose_family(workload.problem, e.target);
+  e.families = ask_families(workload.problem, e.target, &workload.shape);
+  const auto family = choose_family(workload.problem, e.target, &workload.shape);
   if (!family.ok()) return e;
   e.family = *family;
   e.planned = planning_shape(workload.shape, workload.problem);

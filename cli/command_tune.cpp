@@ -96,7 +96,7 @@ void print_report(const tuner::TuneReport& report, const Workload& workload, boo
 Expected<tuner::TuneReport> tune_workload(const Session& session, const Workload& workload, TuningPolicy policy,
                                           bool keep, Progress& progress) {
   const Problem& problem = workload.problem;
-  SACCADE_ASSIGN(const Family* const family, choose_family(problem, session.device->target()));
+  SACCADE_ASSIGN(const Family* const family, choose_family(problem, session.device->target(), &workload.shape));
   const expr::Bindings bindings = workload.bindings();
   // As the engine does: host tables are sized for the call's own lengths.
   const Shape shape = bindings.tables.empty() ? planning_shape(workload.shape, problem) : workload.shape;

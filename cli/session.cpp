@@ -103,7 +103,7 @@ Expected<Schedule> choose_offline(const EngineFlags& flags, const Workload& work
     SACCADE_TRY(check_schedule(schedule, workload, target));
     return schedule;
   }
-  SACCADE_ASSIGN(const Family* const family, choose_family(problem, target));
+  SACCADE_ASSIGN(const Family* const family, choose_family(problem, target, &workload.shape));
   const Shape planned = planning_shape(workload.shape, problem);
   const bool sized = !workload.tables.empty();  // host tables are sized for the shape itself
   const Shape& ranked_shape = sized ? workload.shape : planned;

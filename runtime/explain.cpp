@@ -37,10 +37,11 @@ Json target_json(const Target& target) {
   return json;
 }
 
-Json families_json(const Problem& problem, const Target& target) {
+/// `shape` null: of the problem whatever its sizes.
+Json families_json(const Problem& problem, const Target& target, const Shape* shape) {
   Json list = Json::array();
   bool any = false;
-  for (const FamilyAnswer& answer : ask_families(problem, target)) {
+  for (const FamilyAnswer& answer : ask_families(problem, target, shape)) {
     any = any || answer.status.ok();
     list.push_back({{"family", answer.family->name}, {"ok", answer.status.ok()}, {"reason", answer.status.message()}});
   }
@@ -56,15 +57,15 @@ Shape shape_to_rank(const Shape& shape, const Problem& problem, const expr::Bind
 std::string to_json(const Target& target) { return text_of(target_json(target)); }
 
 std::string supports_json(const Problem& problem, const Target& target) {
-  return text_of(families_json(problem, target));
+  return text_of(families_json(problem, target, nullptr));
 }
 
 Expected<std::string> explain_json(const Problem& problem, const Shape& shape, const Target& target,
                                    const expr::Bindings& bindings, int most) {
   SACCADE_TRY(validate(problem));
   SACCADE_TRY(validate(shape, problem));
-  Json json = families_json(problem, target);
-  const Expected<const Family*> family = choose_family(problem, target);
+  Json json = families_json(problem, target, &shape);
+  const Expected<const Family*> family = choose_family(problem, target, &shape);
   if (family.ok()) {
     const Shape planned = shape_to_rank(shape, problem, bindings);
     const std::vector<RankedSchedule> ranked = rank_candidates(**family, problem, target, planned, bindings);
@@ -98,7 +99,7 @@ Expected<std::string> emit_source(const Problem& problem, const Shape& shape, co
     SACCADE_TRY(family->legal(problem, target, shape, *schedule));
     return family->emit(problem, target, *schedule);
   }
-  SACCADE_ASSIGN(const Family* family, choose_family(problem, target));
+  SACCADE_ASSIGN(const Family* family, choose_family(problem, target, &shape));
   const std::vector<RankedSchedule> ranked =
       rank_candidates(*family, problem, target, planning_shape(shape, problem), {});
   if (ranked.empty())

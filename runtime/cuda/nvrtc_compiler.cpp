@@ -206,6 +206,7 @@ Expected<CompiledBinary> NvrtcCompiler::compile_with(const Nvrtc& nvrtc, const s
   if (result != kNvrtcSuccess || bytes == 0) return failure(nvrtc, result, "to hand over a cubin", binary.log);
 
   const cuda::PtxasUsage usage = cuda::parse_ptxas_log(binary.log);
+  if (usage.keeps_registers) return failure(nvrtc, result, "to share registers out between warps", binary.log);
   binary.registers = usage.registers;
   binary.spill_bytes = usage.spill_bytes;
   binary.stack_bytes = usage.stack_bytes;

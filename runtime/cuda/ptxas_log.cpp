@@ -20,13 +20,16 @@ std::optional<std::int64_t> number_before(std::string_view line, std::string_vie
 }
 
 void read_line(std::string_view line, PtxasUsage& usage) {
+  const auto says = [line](std::string_view text) { return line.find(text) != std::string_view::npos; };
+  usage.keeps_registers |= says("setmaxnreg") && says("ignored");
+  usage.serializes_wgmma |= says("wgmma") && says("serialized");
   if (const auto stack = number_before(line, " bytes stack frame")) {
     usage.stack_bytes = std::max(usage.stack_bytes, *stack);
     usage.spill_bytes += number_before(line, " bytes spill stores").value_or(0);
     usage.spill_bytes += number_before(line, " bytes spill loads").value_or(0);
   }
   if (const auto registers = number_before(line, " registers");
-      registers && line.find("Used ") != std::string_view::npos) {
+      registers && says("Used ")) {
     ++usage.kernels;
     usage.registers = std::max(usage.registers, static_cast<int>(*registers));
     usage.static_shared_bytes = std::max(usage.static_shared_bytes, number_before(line, " bytes smem").value_or(0));

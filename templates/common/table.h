@@ -212,6 +212,13 @@ struct Extremes {
 #endif
 };
 
+/// On CUDA, whether all lanes of a warp ask for the same range, and read it together; or each for its own.
+#if defined(SACCADE_CUDA) && !defined(SACCADE_LANES_CLASSIFY)
+constexpr bool kWarpReadsRange = true;
+#else
+constexpr bool kWarpReadsRange = false;
+#endif
+
 /// Longer runs are not read: their tile is cheaper to mask than to classify.
 constexpr long long kMaxTableRange = 512;
 
@@ -234,19 +241,21 @@ SACCADE_FN auto table_range_of(const TableArgument& table, const IntInterval* in
   const T* data = static_cast<const T*>(table.data) + offset;
   const V start = TableElement<T>::value(read_only(data + first * stride));
   Extremes<V> seen{start, start};
+  if constexpr (kWarpReadsRange) {
 #ifdef SACCADE_CUDA
-  for (long long i = first + static_cast<int>(threadIdx.x % 32); i <= last; i += 32) {
-    seen.add(TableElement<T>::value(read_only(data + i * stride)));
-  }
-  seen.reduce_over_warp();
-#else
-  for (long long i = first; i <= last; ++i) seen.add(TableElement<T>::value(read_only(data + i * stride)));
+    for (long long i = first + static_cast<int>(threadIdx.x % 32); i <= last; i += 32) {
+      seen.add(TableElement<T>::value(read_only(data + i * stride)));
+    }
+    seen.reduce_over_warp();
 #endif
+  } else {
+    for (long long i = first; i <= last; ++i) seen.add(TableElement<T>::value(read_only(data + i * stride)));
+  }
   if (index[dimension].lo < 0 || index[dimension].hi >= extent) seen.add(V(0));
   return interval_of(seen.lo, seen.hi, seen.nan);
 }
 
-/// table_range_of with one index a dimension. On CUDA all lanes of the warp must call it with the same arguments.
+/// table_range_of with one index a dimension. With kWarpReadsRange all lanes must call it, with the same arguments.
 template <class T, int rank, int dimension, class... Indices>
 SACCADE_FN auto table_range(const KernelParams& p, int slot, Indices... indices) {
   static_assert(sizeof...(indices) == rank, "one index a dimension");

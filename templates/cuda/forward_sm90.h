@@ -6,6 +6,8 @@
 // exponentials of the next tile's S.
 #pragma once
 
+#define SACCADE_LANES_CLASSIFY  // common/table.h: each lane of the producer looks at a tile of its own
+
 #include "saccade_templates/cuda/prims/types.h"  // first: it says what SACCADE_FN is
 
 #include "saccade_templates/common/params.h"

@@ -156,7 +156,7 @@ TEST_F(Traps, PaddedCallsAreRightWithEveryNumberOfSplits) {
              16, 8192);
   const Expectation expectation = expect_call(call);
   const Target& target = device()->target();
-  const auto family = choose_family(call.problem, target);
+  const auto family = choose_family(call.problem, target, &call.shape);
   ASSERT_TRUE(family.ok()) << family.status().message();
   std::set<std::pair<std::int64_t, std::int64_t>> seen;  // of streaming and kv_splits
   const auto value_of = [](const Schedule& schedule, const char* name) {

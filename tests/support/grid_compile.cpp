@@ -27,7 +27,7 @@ class GridCompile {
 
   void choose(const GridCase& item) {
     const AttentionCall call = item.make();
-    const auto family = choose_family(call.problem, target_);
+    const auto family = choose_family(call.problem, target_, &call.shape);
     if (!family.ok()) {
       if (!item.kernel->may_refuse) fail(item, family.status().message());
       return;

@@ -36,7 +36,7 @@ std::vector<std::pair<std::size_t, std::size_t>> kernel_ranges(const std::vector
 
 /// `count` distinct legal schedules, drawn at random.
 std::vector<Schedule> draw_schedules(const AttentionCall& call, const Target& target, int count, std::uint64_t seed) {
-  const auto family = choose_family(call.problem, target);
+  const auto family = choose_family(call.problem, target, &call.shape);
   if (!family.ok()) return {};
   std::vector<Schedule> all = family.value()->candidates(call.problem, target, call.shape);
   Random random(seed);
@@ -80,6 +80,7 @@ class GridRun {
     const AttentionCall call = item.make();
     const Expectation expectation = expect_call(call);
     const auto& device = options_.devices[static_cast<std::size_t>(item.index) % options_.devices.size()];
+    if (options_.trace) std::fprintf(stderr, "case %d begins: %s\n", item.index, describe(call).c_str());
     row.rule = item.kernel->label;
     row.problem = to_json(call.problem);
     ++row.cases;
@@ -87,6 +88,7 @@ class GridRun {
     for (const Schedule& schedule : draw_schedules(call, device->target(), options_.schedules, item.seed)) {
       judge(item, call, expectation, device, schedule, row);
     }
+    if (options_.trace) std::fprintf(stderr, "case %d ended\n", item.index);
     const std::lock_guard lock(mutex_);
     ++report_.cases;
   }
@@ -147,6 +149,7 @@ void read_environment(GridRunOptions& options) {
   options.only = environment_number("SACCADE_GRID_ONLY", options.only);
   options.schedules = environment_number("SACCADE_GRID_SCHEDULES", options.schedules);
   options.every = environment_number("SACCADE_GRID_EVERY", options.every);
+  options.trace = environment_number("SACCADE_GRID_TRACE", 0) != 0;
 }
 
 GridReport run_grid(Engine& engine, const std::vector<GridCase>& cases, const GridRunOptions& options) {

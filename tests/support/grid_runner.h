@@ -18,6 +18,7 @@ struct GridRunOptions {
   int only = -1;      ///< run this case alone
   int schedules = 0;  ///< besides the default, so many random legal candidates for each case
   int every = 1;      ///< run every so-manieth problem: a sample, for slow builds
+  bool trace = false; ///< say on stderr when a case begins and ends: to find one that hangs
 };
 /// SACCADE_GRID_ONLY=index, SACCADE_GRID_SCHEDULES=count and SACCADE_GRID_EVERY=n.
 void read_environment(GridRunOptions& options);

@@ -148,13 +148,13 @@ const Family* find_family(std::string_view name) {
   return nullptr;
 }
 
-std::vector<FamilyAnswer> ask_families(const Problem& problem, const Target& target) {
+std::vector<FamilyAnswer> ask_families(const Problem& problem, const Target& target, const Shape*) {
   std::vector<FamilyAnswer> answers;
   for (const Family* family : fakes::kFamilies) answers.push_back({family, family->supports(problem, target)});
   return answers;
 }
 
-Expected<const Family*> choose_family(const Problem& problem, const Target& target) {
+Expected<const Family*> choose_family(const Problem& problem, const Target& target, const Shape*) {
   SACCADE_TRY(fakes::kFake.supports(problem, target));
   return &fakes::kFake;
 }

@@ -130,10 +130,8 @@ struct Consumer {
         turn.pass();
         if (state.has_weights) multiply_last_values(state);
         pass_over_tile();
-      } else if (state.has_weights) {
-        weigh_tile<true>(state, note);
       } else {
-        weigh_tile<false>(state, note);
+        weigh_tile(state, note);
       }
     } while (!note.last());
     release(shared.query_empty());
@@ -152,8 +150,7 @@ struct Consumer {
     ldmatrix_x4(a, shared.query(warpgroup) + QueryTile::offset(thread / 32 * 16 + lane % 16, 2 * step + lane / 16));
   }
 
-  /// P of the tile in slot k. With `overlap`, P V of the tile before runs meanwhile.
-  template <bool overlap>
+  /// P of the tile in slot k, while P V of the tile before runs.
   SACCADE_FN void weigh_tile(RowState& state, const TileNote& note) {
     const int kv_first = note.tile() * tile_n;
     const TileClass tile_class = note.class_of(warpgroup);
@@ -162,29 +159,24 @@ struct Consumer {
     wgmma_fence();
     issue_scores(s, state);
     wgmma_commit();
-    if constexpr (overlap) {
-      issue_values(state);
-      turn.pass();
-      wgmma_wait<1, tile_n>(s);
-    } else {
-      turn.pass();
-      wgmma_wait<0, tile_n>(s);
-    }
-    const auto complete = [&] {
-      finish_scores<Config, Rules, 1, tile_n>(s, params, state.context, state.rows, {0, tile_n}, kv_first, tile_class,
-                                              masked_score(softmax.log2_scale));
-    };
-    complete();
+    if (state.has_weights) issue_values(state);
+    wgmma_commit();  // without weights an empty group, so that waiting for all but one means S
+    turn.pass();
+    wgmma_wait<1, tile_n>(s);
+    finish_scores<Config, Rules, 1, tile_n>(s, params, state.context, state.rows, {0, tile_n}, kv_first, tile_class,
+                                            masked_score(softmax.log2_scale));
     float factor[2], added[2];
-    const bool moved =
-        tile_class == TileClass::mixed || kv_first + tile_n > state.context.len_kv || softmax.lacks_keys;
+    // A score program's values are not computed twice, so their maximum is taken before they are used.
+    const bool moved = Rules::has_score || tile_class == TileClass::mixed ||
+                       kv_first + tile_n > state.context.len_kv || softmax.lacks_keys;
     if (moved) softmax.template move_reference<tile_n>(s, factor);
     softmax.template exponentiate<tile_n>(s, added);
-    if constexpr (overlap) finish_values(state);
+    pin<tile_n>(s);
+    wgmma_wait<0, Config::columns_v>(state.o);
+    if (state.has_weights) release_values(state);
     if (moved && state.has_output) rescale<Config::columns_v>(state.o, factor);
-    if (Softmax::outgrown(added)) {
+    if (!Rules::has_score && Softmax::outgrown(added)) {  // then no element was masked
       multiply_again(s, state);
-      complete();
       softmax.template move_reference<tile_n>(s, factor);
       softmax.template exponentiate<tile_n>(s, added);
       if (state.has_output) rescale<Config::columns_v>(state.o, factor);
@@ -192,7 +184,6 @@ struct Consumer {
     softmax.add(added);
     release(shared.key_empty(k.slot));
     k.advance();
-    pin<tile_n>(s);
     to_operands<Element, tile_n>(state.p, s);
     state.has_weights = true;
   }
@@ -220,11 +211,10 @@ struct Consumer {
       ValueProduct<Element, Config::columns_v>::multiply(state.o, state.p[step], tile + ValueTile::row_step(step),
                                                          step > 0 || state.has_output);
     }
-    wgmma_commit();
   }
 
-  SACCADE_FN void finish_values(RowState& state) {
-    wgmma_wait<0, Config::columns_v>(state.o);
+  /// P V of the tile before is done.
+  SACCADE_FN void release_values(RowState& state) {
     state.has_output = true;
     release(shared.value_empty(v.slot));
     v.advance();
@@ -232,7 +222,9 @@ struct Consumer {
 
   SACCADE_FN void multiply_last_values(RowState& state) {
     issue_values(state);
-    finish_values(state);
+    wgmma_commit();
+    wgmma_wait<0, Config::columns_v>(state.o);
+    release_values(state);
     state.has_weights = false;
   }
 
