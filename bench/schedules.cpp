@@ -1,5 +1,5 @@
 // Schedules of a problem beside each other on a GPU: each is compiled, held against the float64 oracle on a small problem and
-// timed, a launch of each in turn. For experiments and for fitting cost models.
+// timed in a burst of single launches. For experiments and for fitting cost models.
 //
 //   schedules [--rounds N] [--sample-us US] [--threads N] PROBLEMS.json > result.json
 //
@@ -136,10 +136,13 @@ Expected<json> measure(Engine& engine, const std::shared_ptr<const Device>& devi
       fmt::print(stderr, "{} {}: {}\n", entry.name, to_json(entry.schedules[i]), added.reason);
     }
   }
-  std::this_thread::sleep_for(std::chrono::milliseconds(200));  // a burst: the clocks are up
-  for (int round = 0; round < options.rounds; ++round) {
-    for (const tuner::Sample& sample : runner->time(good, {}).samples) {
-      samples[static_cast<std::size_t>(sample.id)].push_back(sample.us);
+  // In bursts, as bench/data/h200-anchors.csv was made: after 200 ms of rest, three warm-up runs and then the samples.
+  constexpr int kWarmUps = 3;
+  for (const int id : good) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    for (int round = -kWarmUps; round < options.rounds; ++round) {
+      const Expected<double> us = runner->sample(id);
+      if (us.ok() && round >= 0) samples[static_cast<std::size_t>(id)].push_back(*us);
     }
   }
   for (std::size_t i = 0; i < samples.size(); ++i) {

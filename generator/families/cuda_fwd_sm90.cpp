@@ -34,12 +34,21 @@ std::int64_t row_tiles(const Shape& shape, const Parameters& p) {
   return (shape.seqlen_q + tile_m - 1) / tile_m * shape.heads_q * shape.batch;
 }
 
+/// What blocks take in turn (templates/cuda/tile/row_tiles.h): row tiles, or pairs of them. Each block must have one.
+std::int64_t turns(const Shape& shape, const Parameters& p) {
+  const std::int64_t tiles = (shape.seqlen_q + p.tile_m() - 1) / p.tile_m();
+  return (p.row_order == 0 ? tiles : (tiles + 1) / 2) * shape.heads_q * shape.batch;
+}
+
 Status legal(const Problem& problem, const Target& target, const Shape& shape, const Schedule& schedule) {
   SACCADE_TRY(supports(problem, target));
   SACCADE_TRY(validate(shape, problem));
   SACCADE_ASSIGN(const Parameters p, parameters_from(schedule));
   SACCADE_TRY(cuda_sm90::check(problem, target, p));
   SACCADE_TRY(takes(problem, target, shape));
+  if (std::max(shape.total_q, shape.total_kv) > kMaxBlocks) {
+    return Status::unsupported(fmt::format("counts rows in 31 bits, and there are {}", std::max(shape.total_q, shape.total_kv)));
+  }
   if (row_tiles(shape, p) > kMaxBlocks) {
     return Status::unsupported(fmt::format("counts row tiles in 31 bits, and there are {}", row_tiles(shape, p)));
   }
@@ -62,6 +71,7 @@ std::string schedule_struct(const Problem& problem, const Parameters& p) {
       .add_problem(problem)
       .add("warpgroups", p.warpgroups)
       .add("tile_n", p.tile_n)
+      .add("q_stages", p.q_stages)
       .add("k_stages", p.k_stages)
       .add("v_stages", p.v_stages)
       .add_flag("q_in_registers", p.q_in_registers != 0)
@@ -115,7 +125,7 @@ LaunchGeometry launch_geometry(const Problem& problem, const Target& target, con
   if (items == 0 || no_rows) return geometry;
   Launch launch;
   launch.symbol = kForwardSymbol;
-  launch.grid = static_cast<std::uint32_t>(std::min<std::int64_t>(items, std::max(target.sm_count, 1)));
+  launch.grid = static_cast<std::uint32_t>(std::min<std::int64_t>(turns(shape, *parameters), std::max(target.sm_count, 1)));
   launch.block = static_cast<std::uint32_t>(parameters->threads());
   launch.shared_bytes = static_cast<std::uint32_t>(cuda_sm90::shared_bytes(problem, *parameters));
   launch.work_items = items;

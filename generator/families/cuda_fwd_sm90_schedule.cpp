@@ -15,6 +15,7 @@ using Field = ParameterField<Parameters>;
 constexpr std::array kFields = {
     Field{"warpgroups", &Parameters::warpgroups, 1, 3},
     Field{"tile_n", &Parameters::tile_n, 16, 256},
+    Field{"q_stages", &Parameters::q_stages, 1, 2},
     Field{"k_stages", &Parameters::k_stages, 1, 8},
     Field{"v_stages", &Parameters::v_stages, 1, 8},
     Field{"q_in_registers", &Parameters::q_in_registers, 0, 1},
@@ -62,11 +63,11 @@ int register_estimate(const Problem& problem, const Parameters& p) {
 }
 
 std::int64_t shared_bytes(const Problem& problem, const Parameters& p) {
-  const std::int64_t tiles = p.warpgroups * tile_bytes(64, problem.head_dim_qk) +
+  const std::int64_t tiles = p.q_stages * p.warpgroups * tile_bytes(64, problem.head_dim_qk) +
                              p.k_stages * tile_bytes(p.tile_n, problem.head_dim_qk) +
                              p.v_stages * tile_bytes(p.tile_n, problem.head_dim_v);
-  const std::int64_t barriers = 2 + 2 * p.k_stages + 3 * p.v_stages, notes = p.k_stages + p.v_stages + 1;
-  return tiles + round_up(8 * barriers + 4 * notes, 16);
+  const std::int64_t barriers = 2 * p.q_stages * p.warpgroups + 2 * p.k_stages + 3 * p.v_stages, notes = p.k_stages + 2 * p.v_stages + 1;
+  return tiles + 32 * (p.q_stages + 2) + round_up(8 * barriers + 4 * notes, 16);
 }
 
 Status check(const Problem& problem, const Target& target, const Parameters& p) {
@@ -89,13 +90,15 @@ std::vector<Schedule> candidates(const Problem& problem, const Target& target, c
   std::vector<Schedule> result;
   if (shape.alignment < 16) return result;
   struct Stages {
-    std::int64_t k, v;
+    std::int64_t q, k, v;
   };
-  constexpr std::array kStages = {Stages{2, 2}, Stages{3, 3}, Stages{4, 4}, Stages{2, 1}, Stages{1, 1}};
+  constexpr std::array kStages = {Stages{1, 2, 2}, Stages{2, 2, 2}, Stages{1, 3, 2}, Stages{2, 3, 2}, Stages{2, 4, 4},
+                                  Stages{1, 2, 1}, Stages{1, 1, 1}};
   Parameters p;
   for (p.warpgroups = 1; p.warpgroups <= 3; ++p.warpgroups) {
     for (p.tile_n = 48; p.tile_n <= 192; p.tile_n += 16) {
       for (const Stages& stages : kStages) {
+        p.q_stages = stages.q;
         p.k_stages = stages.k;
         p.v_stages = stages.v;
         for (p.q_in_registers = 0; p.q_in_registers <= 1; ++p.q_in_registers) {

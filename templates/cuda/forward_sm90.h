@@ -27,6 +27,11 @@ SACCADE_FN void forward_sm90(const KernelParams& params, const TensorMaps& maps)
   extern __shared__ __align__(1024) unsigned char shared_memory[];
   const WarpgroupShared<Config> shared{shared_address_of(shared_memory)};
   const int warp = __shfl_sync(kFullWarp, int(thread_index() / 32), 0);  // known to be the same in all lanes
+  if constexpr (Schedule::varlen) {
+    WorkItem item;
+    Sequence sequence;
+    if (!typename Config::Rows(params).template next<true>(item, sequence)) return;  // nothing for this block
+  }
   if (thread_index() == 0) shared.init();
   __syncthreads();
   if (warp < 4) {
@@ -34,7 +39,7 @@ SACCADE_FN void forward_sm90(const KernelParams& params, const TensorMaps& maps)
     if (warp == 0) {
       Producer<Config, Rules>{params, maps, shared}.run();
     } else if (Config::cleans_values) {
-      ValueCleaner<Config, Rules>{params, shared}.run();
+      ValueCleaner<Config, Rules>{shared}.run();
     }
   } else {
     claim_registers<Schedule::consumer_registers>();

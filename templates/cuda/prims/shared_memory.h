@@ -37,4 +37,11 @@ SACCADE_FN Chunk load_shared_chunk(uint32 address) {
   return chunk;
 }
 
+/// 16 bytes to global memory by one instruction.
+SACCADE_FN void store_global(void* address, const Chunk& chunk) {
+  asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(address), "r"(chunk.word[0]), "r"(chunk.word[1]),
+               "r"(chunk.word[2]), "r"(chunk.word[3])
+               : "memory");
+}
+
 }  // namespace saccade::cuda

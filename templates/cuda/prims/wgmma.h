@@ -30,6 +30,17 @@ SACCADE_FN void pin(Accumulator<1, n>& accumulator) {
   }
 }
 
+/// Zeroes an accumulator, by a branch of its own where the call is conditional: selects would cost every element.
+template <int n>
+SACCADE_FN void clear(Accumulator<1, n>& accumulator) {
+#pragma unroll
+  for (int i = 0; i < n / 8; ++i) {
+#pragma unroll
+    for (int j = 0; j < 4; ++j) accumulator[0][i][j] = 0.f;
+  }
+  pin<n>(accumulator);
+}
+
 /// Waits until at most `pending` committed groups are in flight; `accumulator` belongs to those that are done.
 template <int pending, int n>
 SACCADE_FN void wgmma_wait(Accumulator<1, n>& accumulator) {

@@ -41,7 +41,7 @@ SACCADE_FN void store_rows_from_registers(const Accumulator<1, n>& o, const floa
       }
       transpose_quad(chunk.word);
       const int column = 8 * (group + lane % 4);
-      if (row < rows_left && column < head_dim) *reinterpret_cast<Chunk*>(first + column) = chunk;
+      if (row < rows_left && column < head_dim) store_global(first + column, chunk);
     }
   }
 }

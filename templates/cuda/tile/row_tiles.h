@@ -21,6 +21,20 @@ struct RowTiles {
   SACCADE_FN explicit RowTiles(const KernelParams& kernel_params)
       : params(kernel_params), tiles_per_head(uint32(ceil_div(kernel_params.seqlen_q, tile_m))) {}
 
+  /// The next row tile that has rows; false when there is none.
+  template <bool varlen>
+  SACCADE_FN bool next(WorkItem& item, Sequence& sequence) {
+    for (; exists(); advance()) {
+      item = this->item();
+      sequence = sequence_of<varlen>(params, item.batch);
+      if (varlen && item.q_first >= sequence.len_q) continue;
+      advance();
+      return true;
+    }
+    return false;
+  }
+
+ private:
   SACCADE_FN bool exists() const { return index < per_head() * uint32(params.heads_q) * uint32(params.batch); }
 
   SACCADE_FN WorkItem item() const {
@@ -37,7 +51,6 @@ struct RowTiles {
     if (!second) index += gridDim.x;
   }
 
- private:
   SACCADE_FN uint32 per_head() const {
     return order == RowOrder::folded ? (tiles_per_head + 1) / 2 : tiles_per_head;
   }

@@ -60,6 +60,8 @@ struct ScrubbedTiles {
   }
 };
 
+/// The tiles of keys follow one another without a break between row tiles: while the first S of one row tile is computed, the
+/// last P V of the one before still runs, and its O is finished after that.
 template <class Config, class Rules>
 struct Consumer {
   using Element = typename Config::Element;
@@ -67,142 +69,184 @@ struct Consumer {
   using KeyTile = typename Config::KeyTile;
   using ValueTile = typename Config::ValueTile;
   static constexpr int tile_n = Config::tile_n;
+  static constexpr int query_steps = Config::columns_qk / 16;
   using Scores = Accumulator<1, tile_n>;
   using Output = Accumulator<1, Config::columns_v>;
+  using Weights = uint32[tile_n / 16][4];
+  using Query = uint32[query_steps][4];
   using Softmax = TrailingSoftmax<Element, Rules::has_score>;
-  static constexpr int query_steps = Config::columns_qk / 16;
 
   const KernelParams& params;
   WarpgroupShared<Config> shared;
   int warpgroup;
   Turn<Config::ping_pong, Config::warpgroups> turn;
+  bool speaks;  ///< for its warp at barriers
+  RingPlace<Config::q_stages> q;
   RingPlace<Config::k_stages> k;
   RingPlace<Config::v_stages> v;
-  RingPlace<1> q;
-  uint64 query, key, value;  ///< matrix descriptors of this warpgroup's Q and of slot 0
+  RingPlace<Config::row_notes> row;  ///< of the row tile whose S is computed
+  uint64 query, key, value;          ///< matrix descriptors of slot 0, of Q that of this warpgroup
 
   SACCADE_FN Consumer(const KernelParams& kernel_params, const WarpgroupShared<Config>& shared_memory, int consumer)
       : params(kernel_params),
         shared(shared_memory),
         warpgroup(consumer),
         turn(consumer),
-        query(QueryTile::row_descriptor(shared_memory.query(consumer))),
+        speaks(thread_index() % 32 == 0),
+        query(QueryTile::row_descriptor(shared_memory.query(0, consumer))),
         key(KeyTile::row_descriptor(shared_memory.key(0))),
         value(ValueTile::transposed_descriptor(shared_memory.value(0))) {}
 
   SACCADE_FN void run() {
-    for (typename Config::Rows rows(params); rows.exists(); rows.advance()) {
-      const WorkItem item = rows.item();
-      const Sequence sequence = sequence_of<Config::varlen>(params, item.batch);
-      if (has_rows<Config>(item, sequence)) attend(item, sequence);
+    State state(Rules::has_score ? kLog2E : log2_scale_of(params.scale));
+    TileNote note;
+    bool first = true;
+    do {
+      if (first || !state.has_weights) {
+        note = weigh_tile<false>(state, first);
+      } else {
+        note = weigh_tile<true>(state, false);
+      }
+      first = note.last();
+      if (first) end_row(state);
+    } while (!note.final());
+    if (state.has_weights) {
+      issue_values(state);
+      wgmma_wait<0, Config::columns_v>(state.o);
+      state.has_output = true;
     }
+    finish(state.finished_row, state.softmax, state);
   }
 
  private:
-  /// What a row tile carries from one tile of keys to the next.
-  struct RowState {
-    RuleContext context;
-    WarpRows rows;
-    Softmax softmax;
+  /// What goes on from tile to tile.
+  struct State {
     Output o;
-    uint32 p[tile_n / 16][4];       ///< of the tile before, whose P V is still to come
-    bool has_weights = false;       ///< p is there
-    bool has_output = false;        ///< o is there
-    uint32 q[query_steps][4];       ///< with Q in registers
+    Weights p;
+    Query q;
+    RowNote rows;
+    Softmax softmax;
+    Softmax finished;            ///< of the row tile before, whose O is not finished yet
+    uint32 finished_row = 0;     ///< slot of its note
+    bool has_weights = false;    ///< P of the tile before is there, and its P V still to come
+    bool has_output = false;     ///< O holds products of its row tile
+    bool follows = false;        ///< there is a row tile before
+
+    SACCADE_FN explicit State(float log2_scale) : softmax(log2_scale), finished(log2_scale) {}
   };
 
   /// Whose warp's row 0 is row 0 of the block.
   SACCADE_FN static uint32 consumer_thread() { return thread_index() - 128; }
 
-  SACCADE_FN void attend(const WorkItem& item, const Sequence& sequence) {
-    RowState state{{item.batch, item.head, sequence.len_q, sequence.len_kv},
-                   {consumer_thread(), item.q_first, 16},
-                   Softmax(Rules::has_score ? kLog2E : log2_scale_of(params.scale))};
-    mbarrier_wait(shared.query_full(), q.parity);
-    q.advance();
-    if constexpr (Config::q_in_registers) keep_query(state);
-    TileNote note;
-    do {
-      mbarrier_wait(shared.key_full(k.slot), k.parity);
-      note = {int(load_shared(shared.key_note(k.slot)))};
-      turn.wait();
-      if (note.class_of(warpgroup) == TileClass::empty) {
-        turn.pass();
-        if (state.has_weights) multiply_last_values(state);
-        pass_over_tile();
-      } else {
-        weigh_tile(state, note);
-      }
-    } while (!note.last());
-    release(shared.query_empty());
-    if (state.has_weights) multiply_last_values(state);
-    finish(item, sequence, state);
+  SACCADE_FN void begin_row(State& state) const {
+    mbarrier_wait(shared.query_full(q.slot, warpgroup), q.parity);
+    state.rows = RowNote::load(shared.row_note(row.slot));
+    state.finished = state.softmax;
+    state.softmax = Softmax(state.softmax.log2_scale);
+    if constexpr (Config::q_in_registers) {
+#pragma unroll
+      for (int step = 0; step < query_steps; ++step) load_query_step(state.q[step], step);
+    }
   }
 
-  SACCADE_FN void keep_query(RowState& state) const {
-#pragma unroll
-    for (int step = 0; step < query_steps; ++step) load_query_step(state.q[step], step);
+  SACCADE_FN void end_row(State& state) {
+    release(shared.query_empty(q.slot, warpgroup));
+    q.advance();
+    state.finished_row = row.slot;
+    row.advance();
+    state.follows = true;
   }
 
   /// The warp's rows of columns 16 step.. of Q, as the A operand of mma and wgmma alike.
   SACCADE_FN void load_query_step(uint32 (&a)[4], int step) const {
     const uint32 thread = opaque(consumer_thread()) % 128, lane = thread % 32;
-    ldmatrix_x4(a, shared.query(warpgroup) + QueryTile::offset(thread / 32 * 16 + lane % 16, 2 * step + lane / 16));
+    ldmatrix_x4(a, shared.query(q.slot, warpgroup) +
+                       QueryTile::offset(thread / 32 * 16 + lane % 16, 2 * step + lane / 16));
   }
 
-  /// P of the tile in slot k, while P V of the tile before runs.
-  SACCADE_FN void weigh_tile(RowState& state, const TileNote& note) {
-    const int kv_first = note.tile() * tile_n;
-    const TileClass tile_class = note.class_of(warpgroup);
+  /// P of the tile in slot k, while P V of the tile before runs. `steady`: of the same row tile, and P of the tile before is
+  /// there. What is decided of the tile is decided while S is computed.
+  template <bool steady>
+  SACCADE_FN TileNote weigh_tile(State& state, bool first) {
+    mbarrier_wait(shared.key_full(k.slot), k.parity);
+    const TileNote note{int(load_shared(shared.key_note(k.slot)))};
+    if (!steady && first) begin_row(state);
     Softmax& softmax = state.softmax;
     Scores s;
+    turn.wait();
     wgmma_fence();
-    issue_scores(s, state);
-    wgmma_commit();
-    if (state.has_weights) issue_values(state);
-    wgmma_commit();  // without weights an empty group, so that waiting for all but one means S
-    turn.pass();
-    wgmma_wait<1, tile_n>(s);
-    finish_scores<Config, Rules, 1, tile_n>(s, params, state.context, state.rows, {0, tile_n}, kv_first, tile_class,
-                                            masked_score(softmax.log2_scale));
-    float factor[2], added[2];
+    issue_scores(s, state.q);
+    const TileClass tile_class = note.class_of(warpgroup);
+    const int kv_first = note.tile() * tile_n;
+    const bool has_keys = tile_class != TileClass::empty;
     // A score program's values are not computed twice, so their maximum is taken before they are used.
-    const bool moved = Rules::has_score || tile_class == TileClass::mixed ||
-                       kv_first + tile_n > state.context.len_kv || softmax.lacks_keys;
-    if (moved) softmax.template move_reference<tile_n>(s, factor);
-    softmax.template exponentiate<tile_n>(s, added);
+    const bool moves = Rules::has_score || tile_class == TileClass::mixed ||
+                       kv_first + tile_n > state.rows.len_kv || softmax.lacks_keys;
+    if (steady || state.has_weights) {
+      issue_values(state);
+      turn.pass();
+      wgmma_wait<1, tile_n>(s);
+    } else {
+      turn.pass();
+      wgmma_wait<0, tile_n>(s);
+    }
+    float factor[2], added[2] = {0.f, 0.f};
+    if (has_keys) {
+      if (moves) {
+        finish_scores<Config, Rules, 1, tile_n>(s, params, state.rows.context(),
+                                                WarpRows{consumer_thread(), state.rows.q_first, 16}, {0, tile_n}, kv_first,
+                                                tile_class, masked_score(softmax.log2_scale));
+        softmax.template move_reference<tile_n>(s, factor);
+      }
+      softmax.template exponentiate<tile_n>(s, added);
+    }
     pin<tile_n>(s);
     wgmma_wait<0, Config::columns_v>(state.o);
-    if (state.has_weights) release_values(state);
-    if (moved && state.has_output) rescale<Config::columns_v>(state.o, factor);
-    if (!Rules::has_score && Softmax::outgrown(added)) {  // then no element was masked
-      multiply_again(s, state);
-      softmax.template move_reference<tile_n>(s, factor);
-      softmax.template exponentiate<tile_n>(s, added);
-      if (state.has_output) rescale<Config::columns_v>(state.o, factor);
+    if (steady || state.has_weights) {
+      state.has_output = true;
+      release(shared.value_empty(v.slot));
+      v.advance();
     }
-    softmax.add(added);
+    if (!steady && first) {
+      if (state.follows) finish(state.finished_row, state.finished, state);
+      state.has_output = false;
+    }
+    if (has_keys) {
+      if (moves && (steady || state.has_output)) rescale<Config::columns_v>(state.o, factor);
+      if (!Rules::has_score && Softmax::outgrown(added)) {  // then no element was masked
+        multiply_again(s);
+        softmax.template move_reference<tile_n>(s, factor);
+        softmax.template exponentiate<tile_n>(s, added);
+        if (steady || state.has_output) rescale<Config::columns_v>(state.o, factor);
+      }
+      softmax.add(added);
+      to_operands<Element, tile_n>(state.p, s);
+    } else {
+      pass_over_values();
+    }
+    state.has_weights = has_keys;
     release(shared.key_empty(k.slot));
     k.advance();
-    to_operands<Element, tile_n>(state.p, s);
-    state.has_weights = true;
+    return note;
   }
 
-  SACCADE_FN void issue_scores(Scores& s, RowState& state) const {
+  SACCADE_FN void issue_scores(Scores& s, const Query& q_registers) const {
+    const uint64 rows = query + uint64(q.slot * (Config::warpgroups * QueryTile::bytes / 16));
     const uint64 tile = key + uint64(k.slot * (KeyTile::bytes / 16));
 #pragma unroll
     for (int step = 0; step < query_steps; ++step) {
       if constexpr (Config::q_in_registers) {
-        ScoreProduct<Element, tile_n>::multiply(s, state.q[step], tile + KeyTile::column_step(step), step > 0);
+        ScoreProduct<Element, tile_n>::multiply(s, q_registers[step], tile + KeyTile::column_step(step), step > 0);
       } else {
-        ScoreProduct<Element, tile_n>::multiply(s, query + QueryTile::column_step(step),
+        ScoreProduct<Element, tile_n>::multiply(s, rows + QueryTile::column_step(step),
                                                 tile + KeyTile::column_step(step), step > 0);
       }
     }
+    wgmma_commit();
   }
 
   /// Starts O += P V of the tile before.
-  SACCADE_FN void issue_values(RowState& state) const {
+  SACCADE_FN void issue_values(State& state) const {
     mbarrier_wait(shared.value_clean(v.slot), v.parity);
     const uint64 tile = value + uint64(v.slot * (ValueTile::bytes / 16));
     wgmma_fence();
@@ -211,46 +255,26 @@ struct Consumer {
       ValueProduct<Element, Config::columns_v>::multiply(state.o, state.p[step], tile + ValueTile::row_step(step),
                                                          step > 0 || state.has_output);
     }
-  }
-
-  /// P V of the tile before is done.
-  SACCADE_FN void release_values(RowState& state) {
-    state.has_output = true;
-    release(shared.value_empty(v.slot));
-    v.advance();
-  }
-
-  SACCADE_FN void multiply_last_values(RowState& state) {
-    issue_values(state);
     wgmma_commit();
-    wgmma_wait<0, Config::columns_v>(state.o);
-    release_values(state);
-    state.has_weights = false;
   }
 
-  /// A tile of which this warpgroup needs nothing.
-  SACCADE_FN void pass_over_tile() {
-    release(shared.key_empty(k.slot));
-    k.advance();
+  /// V of a tile of which this warpgroup needs nothing.
+  SACCADE_FN void pass_over_values() {
     mbarrier_wait(shared.value_clean(v.slot), v.parity);
     release(shared.value_empty(v.slot));
     v.advance();
   }
 
   /// Each warp says that it has done with a slot.
-  SACCADE_FN static void release(uint32 barrier) {
+  SACCADE_FN void release(uint32 barrier) const {
     __syncwarp();
-    if (thread_index() % 32 == 0) mbarrier_arrive(barrier);
+    if (speaks) mbarrier_arrive(barrier);
   }
 
   /// S of the tile in slot k once more, by the warp alone: others of the warpgroup may not need it. Rare, so it is written
   /// for size.
-  SACCADE_FN void multiply_again(Scores& s, const RowState& state) const {
-#pragma unroll
-    for (int i = 0; i < tile_n / 8; ++i) {
-#pragma unroll
-      for (int j = 0; j < 4; ++j) s[0][i][j] = 0.f;
-    }
+  SACCADE_FN void multiply_again(Scores& s) const {
+    clear<tile_n>(s);
     const uint32 lane = opaque(thread_index()) % 32;
     const uint32 tile = shared.key(k.slot);
 #pragma unroll 1
@@ -267,48 +291,41 @@ struct Consumer {
     }
   }
 
-  SACCADE_FN void finish(const WorkItem& item, const Sequence& sequence, RowState& state) const {
+  /// O / l and LSE of the row tile of note `slot` to memory.
+  SACCADE_FN void finish(uint32 slot, const Softmax& softmax, State& state) const {
+    const RowNote rows = RowNote::load(shared.row_note(slot));
     float inverse[2], lse[2];
-    state.softmax.finish(inverse, lse);
-    if (!state.has_output) {
-#pragma unroll
-      for (int i = 0; i < Config::columns_v / 8; ++i) {
-#pragma unroll
-        for (int j = 0; j < 4; ++j) state.o[0][i][j] = 0.f;
-      }
-    }
-    const int warp_first = state.rows.first();
-    Element* output = head_pointer<Config::varlen>(static_cast<Element*>(params.o), params.o_stride, item.batch,
-                                                   item.head, sequence.q_row);
+    softmax.finish(inverse, lse);
+    if (!state.has_output) clear<Config::columns_v>(state.o);
+    const int first_row = WarpRows{consumer_thread(), rows.q_first, 16}.first();
+    Element* output = head_pointer<Config::varlen>(static_cast<Element*>(params.o), params.o_stride, rows.batch,
+                                                   rows.head, rows.q_row);
     store_rows_from_registers<Element, Config::head_dim_v, Config::columns_v>(
-        state.o, inverse, output + warp_first * params.o_stride.row, params.o_stride.row, sequence.len_q - warp_first);
-    if constexpr (Config::lse) store_lse(item, sequence, warp_first, lse);
+        state.o, inverse, output + first_row * params.o_stride.row, params.o_stride.row, rows.len_q - first_row);
+    if constexpr (Config::lse) store_lse(rows, first_row, lse);
     if constexpr (Rules::has_mask) {
-      if (load_shared(shared.scrubbed()) != 0) restore_scrubbed(item, sequence, state, output);
+      if (load_shared(shared.scrubbed()) != 0) restore_scrubbed(rows, first_row, output);
     }
   }
 
-  SACCADE_FN void store_lse(const WorkItem& item, const Sequence& sequence, int warp_first,
-                            const float (&lse)[2]) const {
+  SACCADE_FN void store_lse(const RowNote& rows, int first_row, const float (&lse)[2]) const {
     const uint32 lane = thread_index() % 32;
     if (lane % 4 != 0) return;
-    const int64 head_row = Config::varlen ? item.head * params.total_q + sequence.q_row
-                                          : (int64(item.batch) * params.heads_q + item.head) * params.seqlen_q;
+    const int64 head_row = Config::varlen ? rows.head * params.total_q + rows.q_row
+                                          : (int64(rows.batch) * params.heads_q + rows.head) * params.seqlen_q;
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      const int row = warp_first + int(lane / 4) + 8 * r;
-      if (row < sequence.len_q) params.lse[head_row + row] = lse[r];
+      const int row_in_head = first_row + int(lane / 4) + 8 * r;
+      if (row_in_head < rows.len_q) params.lse[head_row + row_in_head] = lse[r];
     }
   }
 
-  SACCADE_FN void restore_scrubbed(const WorkItem& item, const Sequence& sequence, const RowState& state,
-                                   Element* output) const {
+  SACCADE_FN void restore_scrubbed(const RowNote& rows, int first_row, Element* output) const {
     __syncwarp();  // O is there
-    const Element* values =
-        head_pointer<Config::varlen>(static_cast<const Element*>(params.v), params.v_stride, item.batch,
-                                     item.head / params.group, sequence.kv_row);
+    const Element* values = head_pointer<Config::varlen>(static_cast<const Element*>(params.v), params.v_stride,
+                                                         rows.batch, rows.head / params.group, rows.kv_row);
     restore_kept_non_finite<Rules, 16, tile_n, Config::head_dim_v, 32>(
-        ScrubbedTiles<Config, Rules>{params, state.context, state.rows.first(), item.q_first}, thread_index() % 32, values,
+        ScrubbedTiles<Config, Rules>{params, rows.context(), first_row, rows.q_first}, thread_index() % 32, values,
         params.v_stride.row, output, params.o_stride.row);
   }
 };

@@ -7,12 +7,6 @@
 
 namespace saccade::cuda {
 
-/// Whether the block has rows of the item to compute; the same for all of its warps.
-template <class Config>
-SACCADE_FN bool has_rows(const WorkItem& item, const Sequence& sequence) {
-  return !Config::varlen || item.q_first < sequence.len_q;
-}
-
 /// Starts the loads of a whole tile: `place` is that of its first panel.
 template <class Tile>
 SACCADE_FN void load_tile(uint32 shared, const TensorMap& map, TilePlace place, uint32 barrier) {
@@ -38,45 +32,44 @@ struct Producer {
     if (loads) prefetch_maps();
     RingPlace<Config::k_stages> k;
     RingPlace<Config::v_stages> v;
-    RingPlace<1> q;
-    Pending value;
-    for (typename Config::Rows rows(params); rows.exists(); rows.advance()) {
-      const WorkItem item = rows.item();
-      const Sequence sequence = sequence_of<Config::varlen>(params, item.batch);
-      if (!has_rows<Config>(item, sequence)) continue;
+    RingPlace<Config::q_stages> q;
+    RingPlace<Config::row_notes> row;
+    typename Config::Rows rows(params);
+    WorkItem item, next_item;
+    Sequence sequence, next_sequence;
+    bool exists = rows.template next<Config::varlen>(item, sequence);
+    while (exists) {
       const RuleContext context{item.batch, item.head, sequence.len_q, sequence.len_kv};
       typename Config::Walk walk(params, context, item.q_first);
-      bool first = true;
-      TileNote note;
-      do {
-        note = walk.next();
-        const Place place{item.head / params.group, Config::varlen ? 0 : item.batch,
-                          int(sequence.kv_row) + note.tile() * Config::tile_n};
+      const bool goes_on = rows.template next<Config::varlen>(next_item, next_sequence);
+      const Place place{item.head / params.group, Config::varlen ? 0 : item.batch, int(sequence.kv_row),
+                        sequence.len_kv};
+      TileNote before = walk.next(), note;
+      for (bool first = true;; first = false) {
+        note = first ? before : walk.next();
+        note = note.with_final(note.last() && !goes_on);
         mbarrier_wait(shared.key_empty(k.slot), k.parity ^ 1);
         if (loads) load_key(k.slot, note, place);
         k.advance();
-        if (value.exists) load_value(v, value, loads);
-        value = {true, note, place};
         if (first) {
-          mbarrier_wait(shared.query_empty(), q.parity ^ 1);
-          if (loads) load_query(item, sequence);
-          q.advance();
-          first = false;
+          load_query(q, row, item, sequence, loads);
+        } else {
+          load_value(v, before, place, loads);
         }
-      } while (!note.last());
+        before = note;
+        if (note.last()) break;
+      }
+      load_value(v, note, place, loads);
+      item = next_item;
+      sequence = next_sequence;
+      exists = goes_on;
     }
-    if (value.exists) load_value(v, value, loads);
   }
 
  private:
   struct Place {
-    int head, batch, row;  ///< of K and V
-  };
-  /// A tile whose K is on its way and whose V comes next.
-  struct Pending {
-    bool exists = false;
-    TileNote note;
-    Place place;
+    int head, batch, row;  ///< of K and V: the sequence's first
+    int len_kv;
   };
 
   SACCADE_FN void prefetch_maps() const {
@@ -85,15 +78,21 @@ struct Producer {
     tma_prefetch_map(maps.v);
   }
 
-  SACCADE_FN void load_query(const WorkItem& item, const Sequence& sequence) const {
-    mbarrier_arrive_expect(shared.query_full(), Config::warpgroups * Config::QueryTile::loaded_bytes);
+  SACCADE_FN void load_query(RingPlace<Config::q_stages>& q, RingPlace<Config::row_notes>& row, const WorkItem& item,
+                             const Sequence& sequence, bool loads) const {
 #pragma unroll
     for (int w = 0; w < Config::warpgroups; ++w) {
+      mbarrier_wait(shared.query_empty(q.slot, w), q.parity ^ 1);
+      if (!loads) continue;
+      if (w == 0) RowNote::of(item, sequence).store(shared.row_note(row.slot));
+      mbarrier_arrive_expect(shared.query_full(q.slot, w), Config::QueryTile::loaded_bytes);
       const TilePlace place{0, coordinate(int(sequence.q_row) + item.q_first + w * kWarpgroupRows, params.q_stride.row),
                             coordinate(item.head, params.q_stride.head),
                             Config::varlen ? 0 : coordinate(item.batch, params.q_stride.batch)};
-      load_tile<typename Config::QueryTile>(shared.query(w), maps.q, place, shared.query_full());
+      load_tile<typename Config::QueryTile>(shared.query(q.slot, w), maps.q, place, shared.query_full(q.slot, w));
     }
+    q.advance();
+    row.advance();
   }
 
   SACCADE_FN void load_key(uint32 slot, const TileNote& note, const Place& place) const {
@@ -101,12 +100,14 @@ struct Producer {
     load<typename Config::KeyTile>(shared.key(slot), shared.key_full(slot), maps.k, params.k_stride, note, place);
   }
 
-  SACCADE_FN void load_value(RingPlace<Config::v_stages>& v, const Pending& value, bool loads) const {
+  SACCADE_FN void load_value(RingPlace<Config::v_stages>& v, const TileNote& note, const Place& place,
+                             bool loads) const {
     mbarrier_wait(shared.value_empty(v.slot), v.parity ^ 1);
     if (loads) {
-      store_shared(shared.value_note(v.slot), uint32(value.note.bits));
-      load<typename Config::ValueTile>(shared.value(v.slot), shared.value_full(v.slot), maps.v, params.v_stride,
-                                       value.note, value.place);
+      store_shared(shared.value_note(v.slot), uint32(note.bits));
+      store_shared(shared.value_keys(v.slot), uint32(place.len_kv - note.tile() * Config::tile_n));
+      load<typename Config::ValueTile>(shared.value(v.slot), shared.value_full(v.slot), maps.v, params.v_stride, note,
+                                       place);
     }
     v.advance();
   }
@@ -117,7 +118,7 @@ struct Producer {
     if (!note.has_keys()) return mbarrier_arrive(full);
     mbarrier_arrive_expect(full, Tile::loaded_bytes);
     load_tile<Tile>(tile, map,
-                    {0, coordinate(place.row, stride.row), coordinate(place.head, stride.head),
+                    {0, coordinate(place.row + note.tile() * Config::tile_n, stride.row), coordinate(place.head, stride.head),
                      coordinate(place.batch, stride.batch)},
                     full);
   }
@@ -131,36 +132,25 @@ struct ValueCleaner {
   static constexpr uint32 threads = 32 * WarpgroupShared<Config>::cleaner_warps;
   static constexpr uint32 chunks = Tile::columns / 8;
 
-  const KernelParams& params;
   WarpgroupShared<Config> shared;
 
   SACCADE_FN void run() const {
     const uint32 thread = thread_index() - 32;
     RingPlace<Config::v_stages> v;
-    for (typename Config::Rows rows(params); rows.exists(); rows.advance()) {
-      const WorkItem item = rows.item();
-      const Sequence sequence = sequence_of<Config::varlen>(params, item.batch);
-      if (!has_rows<Config>(item, sequence)) continue;
-      TileNote note;
-      do {
-        mbarrier_wait(shared.value_full(v.slot), v.parity);
-        note = {int(load_shared(shared.value_note(v.slot)))};
-        const int keys = sequence.len_kv - note.tile() * Config::tile_n;
-        bool cleaned = false;
-        if (Config::varlen && keys < Config::tile_n) {
-          clear_rows_from(uint32(maximum(keys, 0)), shared.value(v.slot), thread);
-          cleaned = true;
-        }
-        if (Rules::has_mask && note.any(TileClass::mixed)) {
-          scrub(shared.value(v.slot), thread);
-          cleaned = true;
-        }
-        if (cleaned) fence_async_proxy();
-        __syncwarp();
-        if (thread % 32 == 0) mbarrier_arrive(shared.value_clean(v.slot));
-        v.advance();
-      } while (!note.last());
-    }
+    TileNote note;
+    do {
+      mbarrier_wait(shared.value_full(v.slot), v.parity);
+      note = {int(load_shared(shared.value_note(v.slot)))};
+      const int keys = int(load_shared(shared.value_keys(v.slot)));
+      const bool clears = Config::varlen && keys < Config::tile_n;
+      const bool scrubs = Rules::has_mask && note.any(TileClass::mixed);
+      if (clears) clear_rows_from(uint32(maximum(keys, 0)), shared.value(v.slot), thread);
+      if (scrubs) scrub(shared.value(v.slot), thread);
+      if (clears || scrubs) fence_async_proxy();
+      __syncwarp();
+      if (thread % 32 == 0) mbarrier_arrive(shared.value_clean(v.slot));
+      v.advance();
+    } while (!note.final());
   }
 
  private:

@@ -27,11 +27,34 @@ struct WarpgroupConfig : Schedule {
   /// keys, and whatever follows the last key of a sequence among others.
   static constexpr bool cleans_values = Rules::has_mask || Schedule::varlen;
 
-  static constexpr int tile_bytes = warpgroups * QueryTile::bytes + Schedule::k_stages * KeyTile::bytes +
+  static constexpr int q_slots = warpgroups * Schedule::q_stages;
+  static constexpr int tile_bytes = q_slots * QueryTile::bytes + Schedule::k_stages * KeyTile::bytes +
                                     Schedule::v_stages * ValueTile::bytes;
-  static constexpr int barriers = 2 + 2 * Schedule::k_stages + 3 * Schedule::v_stages;
-  static constexpr int notes = Schedule::k_stages + Schedule::v_stages + 1;
-  static constexpr int shared_bytes = tile_bytes + round_up(barriers * int(kMbarrierBytes) + notes * 4, 16);
+  static constexpr int barriers = 2 * q_slots + 2 * Schedule::k_stages + 3 * Schedule::v_stages;
+  static constexpr int notes = Schedule::k_stages + 2 * Schedule::v_stages + 1;
+  /// Consumers finish a row tile while the next one's Q is in use and further ones' are on their way.
+  static constexpr int row_notes = Schedule::q_stages + 2;
+  static constexpr int shared_bytes =
+      tile_bytes + row_notes * 32 + round_up(barriers * int(kMbarrierBytes) + notes * 4, 16);
+};
+
+/// A row tile as the producer describes it to the consumers.
+struct RowNote {
+  int batch, head, q_first, len_q, len_kv;
+  int q_row, kv_row;  ///< varlen: where the sequence starts; tensor maps count rows in 31 bits
+
+  SACCADE_FN static RowNote of(const WorkItem& item, const Sequence& sequence) {
+    return {item.batch, item.head, item.q_first, sequence.len_q, sequence.len_kv, int(sequence.q_row), int(sequence.kv_row)};
+  }
+  SACCADE_FN void store(uint32 address) const {
+    store_shared(address, Chunk{{uint32(batch), uint32(head), uint32(q_first), uint32(len_q)}});
+    store_shared(address + 16, Chunk{{uint32(len_kv), uint32(q_row), uint32(kv_row), 0}});
+  }
+  SACCADE_FN static RowNote load(uint32 address) {
+    const Chunk a = load_shared_chunk(address), b = load_shared_chunk(address + 16);
+    return {int(a.word[0]), int(a.word[1]), int(a.word[2]), int(a.word[3]), int(b.word[0]), int(b.word[1]), int(b.word[2])};
+  }
+  SACCADE_FN RuleContext context() const { return {batch, head, len_q, len_kv}; }
 };
 
 /// Addresses. A slot is `full` when its copy has landed and `empty` when all consumers have done with it; one of V is
@@ -40,32 +63,46 @@ template <class Config>
 struct WarpgroupShared {
   uint32 base;
 
-  SACCADE_FN uint32 query(int warpgroup) const { return base + uint32(warpgroup * Config::QueryTile::bytes); }
-  SACCADE_FN uint32 key(uint32 slot) const { return query(Config::warpgroups) + slot * Config::KeyTile::bytes; }
+  /// Each warpgroup has slots of Q of its own.
+  SACCADE_FN uint32 query(uint32 slot, int warpgroup) const {
+    return base + (slot * Config::warpgroups + uint32(warpgroup)) * Config::QueryTile::bytes;
+  }
+  SACCADE_FN uint32 key(uint32 slot) const { return query(Config::q_stages, 0) + slot * Config::KeyTile::bytes; }
   SACCADE_FN uint32 value(uint32 slot) const { return key(Config::k_stages) + slot * Config::ValueTile::bytes; }
 
-  SACCADE_FN uint32 query_full() const { return barrier(0); }
-  SACCADE_FN uint32 query_empty() const { return barrier(1); }
-  SACCADE_FN uint32 key_full(uint32 slot) const { return barrier(2 + slot); }
-  SACCADE_FN uint32 key_empty(uint32 slot) const { return barrier(2 + Config::k_stages + slot); }
-  SACCADE_FN uint32 value_full(uint32 slot) const { return barrier(2 + 2 * Config::k_stages + slot); }
+  SACCADE_FN uint32 query_full(uint32 slot, int warpgroup) const {
+    return barrier(slot * Config::warpgroups + uint32(warpgroup));
+  }
+  SACCADE_FN uint32 query_empty(uint32 slot, int warpgroup) const {
+    return query_full(Config::q_stages + slot, warpgroup);
+  }
+  SACCADE_FN uint32 key_full(uint32 slot) const { return query_full(2 * Config::q_stages, 0) + kMbarrierBytes * slot; }
+  SACCADE_FN uint32 key_empty(uint32 slot) const { return key_full(Config::k_stages + slot); }
+  SACCADE_FN uint32 value_full(uint32 slot) const { return key_full(2 * Config::k_stages + slot); }
   SACCADE_FN uint32 value_empty(uint32 slot) const { return value_full(Config::v_stages + slot); }
   SACCADE_FN uint32 value_clean(uint32 slot) const {
     return Config::cleans_values ? value_full(2 * Config::v_stages + slot) : value_full(slot);
   }
 
+  SACCADE_FN uint32 row_note(uint32 slot) const { return base + Config::tile_bytes + 32 * slot; }
   SACCADE_FN uint32 key_note(uint32 slot) const { return barrier(Config::barriers) + 4 * slot; }
   SACCADE_FN uint32 value_note(uint32 slot) const { return key_note(Config::k_stages + slot); }
+  /// Keys of the sequence from a tile of V on.
+  SACCADE_FN uint32 value_keys(uint32 slot) const { return value_note(Config::v_stages + slot); }
   /// Whether infinities or NaN were taken from a tile of V; once set it stays.
-  SACCADE_FN uint32 scrubbed() const { return value_note(Config::v_stages); }
+  SACCADE_FN uint32 scrubbed() const { return value_keys(Config::v_stages); }
 
   static constexpr uint32 cleaner_warps = 3;
 
   /// By one thread, before the block's barrier.
   SACCADE_FN void init() const {
     constexpr uint32 consumer_warps = 4 * Config::warpgroups;
-    mbarrier_init(query_full(), 1);
-    mbarrier_init(query_empty(), consumer_warps);
+    for (uint32 slot = 0; slot < Config::q_stages; ++slot) {
+      for (int w = 0; w < Config::warpgroups; ++w) {
+        mbarrier_init(query_full(slot, w), 1);
+        mbarrier_init(query_empty(slot, w), 4);
+      }
+    }
     for (uint32 slot = 0; slot < Config::k_stages; ++slot) {
       mbarrier_init(key_full(slot), 1);
       mbarrier_init(key_empty(slot), consumer_warps);
@@ -80,7 +117,7 @@ struct WarpgroupShared {
   }
 
  private:
-  SACCADE_FN uint32 barrier(uint32 index) const { return base + Config::tile_bytes + index * kMbarrierBytes; }
+  SACCADE_FN uint32 barrier(uint32 index) const { return row_note(Config::row_notes) + index * kMbarrierBytes; }
 };
 
 }  // namespace saccade::cuda

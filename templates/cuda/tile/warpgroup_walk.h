@@ -7,15 +7,17 @@ namespace saccade::cuda {
 
 constexpr int kWarpgroupRows = 64;
 
-/// A tile of keys, its class for each of up to three warpgroups, and whether it is the last of its row tile: one word,
-/// which the producer leaves in shared memory for the consumers.
+/// A tile of keys, its class for each of up to three warpgroups, and whether it is the last of its row tile, or of all: one
+/// word, which the producer leaves in shared memory for the consumers.
 struct TileNote {
   int bits;
 
   SACCADE_FN static TileNote of(int tile, int classes) { return {tile << 8 | classes}; }
   SACCADE_FN TileNote with_last(bool last) const { return {bits | int(last) << 7}; }
+  SACCADE_FN TileNote with_final(bool final) const { return {bits | int(final) << 6}; }
   SACCADE_FN int tile() const { return bits >> 8; }
   SACCADE_FN bool last() const { return (bits & 128) != 0; }
+  SACCADE_FN bool final() const { return (bits & 64) != 0; }
   SACCADE_FN TileClass class_of(int warpgroup) const { return TileClass(bits >> 2 * warpgroup & 3); }
   /// Whether some warpgroup needs the tile, or masks a part of it.
   SACCADE_FN bool any(TileClass wanted) const {
