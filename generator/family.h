@@ -35,7 +35,7 @@ struct Cost {
   double wave_efficiency = 1;
 };
 
-/// A tensor map over one of q, k and v as [batch, heads, rows, head_dim], which the launcher makes from the run's pointer
+/// A tensor map over one of q, k, v and o as [batch, heads, rows, head_dim], which the launcher makes from the run's pointer
 /// and strides (CUDA: cuTensorMapEncodeTiled). What is read beyond the extents is zero.
 struct TensorMapSpec {
   std::int64_t batch = 0, heads = 0, rows = 0;  ///< varlen: one batch of all rows
@@ -45,6 +45,7 @@ struct TensorMapSpec {
 };
 struct TensorMapSpecs {
   TensorMapSpec q, k, v;
+  std::optional<TensorMapSpec> o;  ///< where the kernel stores through one
   bool operator==(const TensorMapSpecs&) const = default;
 };
 

@@ -76,6 +76,7 @@ std::string schedule_struct(const Problem& problem, const Parameters& p) {
       .add("v_stages", p.v_stages)
       .add_flag("q_in_registers", p.q_in_registers != 0)
       .add_flag("ping_pong", p.ping_pong != 0)
+      .add_flag("stages_output", p.stages_output != 0)
       .add("cuda::RowOrder", "row_order", p.row_order == 0 ? "cuda::RowOrder::rising" : "cuda::RowOrder::folded")
       .add("producer_registers", registers.producer)
       .add("consumer_registers", registers.consumer)
@@ -110,9 +111,12 @@ TensorMapSpecs tensor_maps(const Problem& problem, const Shape& shape, const Par
   const std::int64_t batch = varlen ? 1 : shape.batch;
   const std::int64_t rows_q = varlen ? shape.total_q : shape.seqlen_q;
   const std::int64_t rows_kv = varlen ? shape.total_kv : shape.seqlen_kv;
-  return {map_of(problem.head_dim_qk, batch, shape.heads_q, rows_q, 64),
-          map_of(problem.head_dim_qk, batch, shape.heads_kv, rows_kv, p.tile_n),
-          map_of(problem.head_dim_v, batch, shape.heads_kv, rows_kv, p.tile_n)};
+  TensorMapSpecs maps;
+  maps.q = map_of(problem.head_dim_qk, batch, shape.heads_q, rows_q, 64);
+  maps.k = map_of(problem.head_dim_qk, batch, shape.heads_kv, rows_kv, p.tile_n);
+  maps.v = map_of(problem.head_dim_v, batch, shape.heads_kv, rows_kv, p.tile_n);
+  if (p.stages_output != 0) maps.o = map_of(problem.head_dim_v, batch, shape.heads_q, rows_q, 16);
+  return maps;
 }
 
 LaunchGeometry launch_geometry(const Problem& problem, const Target& target, const Shape& shape,

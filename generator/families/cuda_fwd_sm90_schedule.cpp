@@ -20,6 +20,7 @@ constexpr std::array kFields = {
     Field{"v_stages", &Parameters::v_stages, 1, 8},
     Field{"q_in_registers", &Parameters::q_in_registers, 0, 1},
     Field{"ping_pong", &Parameters::ping_pong, 0, 1},
+    Field{"stages_output", &Parameters::stages_output, 0, 1},
     Field{"row_order", &Parameters::row_order, 0, 1},
 };
 
@@ -47,10 +48,9 @@ int panel_columns(int head_dim) {
 
 RegisterShares register_shares(const Problem& problem, const Parameters& p) {
   // Of 65,536 registers, which a block's threads get evenly at first, in steps of 8. Classifying tiles takes some.
-  const bool classifies = !problem.mask.is_identity();
   if (p.warpgroups == 1) return {56, 240};
-  if (p.warpgroups == 2) return classifies ? RegisterShares{40, 232} : RegisterShares{24, 240};
-  return classifies ? RegisterShares{56, 152} : RegisterShares{32, 160};
+  if (p.warpgroups == 2) return {40, 232};
+  return problem.mask.is_identity() ? RegisterShares{32, 160} : RegisterShares{56, 152};
 }
 
 int register_estimate(const Problem& problem, const Parameters& p) {
@@ -65,7 +65,8 @@ int register_estimate(const Problem& problem, const Parameters& p) {
 std::int64_t shared_bytes(const Problem& problem, const Parameters& p) {
   const std::int64_t tiles = p.q_stages * p.warpgroups * tile_bytes(64, problem.head_dim_qk) +
                              p.k_stages * tile_bytes(p.tile_n, problem.head_dim_qk) +
-                             p.v_stages * tile_bytes(p.tile_n, problem.head_dim_v);
+                             p.v_stages * tile_bytes(p.tile_n, problem.head_dim_v) +
+                             (p.stages_output != 0 ? 4 * p.warpgroups * tile_bytes(16, problem.head_dim_v) : 0);
   const std::int64_t barriers = 2 * p.q_stages * p.warpgroups + 2 * p.k_stages + 3 * p.v_stages, notes = p.k_stages + 2 * p.v_stages + 1;
   return tiles + 32 * (p.q_stages + 2) + round_up(8 * barriers + 4 * notes, 16);
 }
@@ -103,6 +104,8 @@ std::vector<Schedule> candidates(const Problem& problem, const Target& target, c
         p.v_stages = stages.v;
         for (p.q_in_registers = 0; p.q_in_registers <= 1; ++p.q_in_registers) {
           for (p.ping_pong = 0; p.ping_pong <= (p.warpgroups == 1 ? 0 : 1); ++p.ping_pong) {
+            p.stages_output = 1;
+            if (!check(problem, target, p).ok()) p.stages_output = 0;
             if (!check(problem, target, p).ok()) continue;
             for (p.row_order = 0; p.row_order <= (problem.mask.is_identity() ? 0 : 1); ++p.row_order) {
               result.push_back(to_schedule(p));

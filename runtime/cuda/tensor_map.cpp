@@ -47,7 +47,8 @@ Status encode(const Driver& driver, const TensorMapSpecs& specs, const KernelPar
   const void* v = params.v != nullptr ? params.v : params.q;
   SACCADE_TRY(encode_one(driver, "q", specs.q, params.q, params.q_stride, maps.q));
   SACCADE_TRY(encode_one(driver, "k", specs.k, k, params.k_stride, maps.k));
-  return encode_one(driver, "v", specs.v, v, params.v_stride, maps.v);
+  SACCADE_TRY(encode_one(driver, "v", specs.v, v, params.v_stride, maps.v));
+  return specs.o ? encode_one(driver, "o", *specs.o, params.o, params.o_stride, maps.o) : Status();
 }
 
 }  // namespace saccade::cuda

@@ -54,14 +54,14 @@ struct KernelParams {
   ScalarArgument scalars[kMaxScalars];  ///< in the order of Problem::declarations.scalars
 };
 
-/// A tensor map (CUtensorMap) over q, k or v as [batch, heads, rows, head_dim]. A dimension of stride 0 has one element.
+/// A tensor map (CUtensorMap) over q, k, v or o as [batch, heads, rows, head_dim]. A dimension of stride 0 has one element.
 struct alignas(64) TensorMap {
   unsigned long long words[16];
 };
 
 /// The second argument of the kernels that ask for it (Launch::tensor_maps).
 struct TensorMaps {
-  TensorMap q, k, v;
+  TensorMap q, k, v, o;  ///< o only where the schedule stores through it
 };
 
 }  // namespace saccade

@@ -25,7 +25,7 @@ SACCADE_FN void forward_sm90(const KernelParams& params, const TensorMaps& maps)
   static_assert(Config::shared_bytes == Schedule::shared_bytes,
                 "the generator's model of shared memory and the kernel's layout must agree");
   extern __shared__ __align__(1024) unsigned char shared_memory[];
-  const WarpgroupShared<Config> shared{shared_address_of(shared_memory)};
+  const WarpgroupShared<Config> shared{opaque(shared_address_of(shared_memory))};  // not derived again for each tile
   const int warp = __shfl_sync(kFullWarp, int(thread_index() / 32), 0);  // known to be the same in all lanes
   if constexpr (Schedule::varlen) {
     WorkItem item;
@@ -43,7 +43,7 @@ SACCADE_FN void forward_sm90(const KernelParams& params, const TensorMaps& maps)
     }
   } else {
     claim_registers<Schedule::consumer_registers>();
-    Consumer<Config, Rules>(params, shared, warp / 4 - 1).run();
+    Consumer<Config, Rules>(params, maps, shared, warp / 4 - 1).run();
   }
 }
 

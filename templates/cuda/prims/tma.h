@@ -24,6 +24,18 @@ SACCADE_FN void tma_load(uint32 shared, const TensorMap& map, const TilePlace& p
       : "memory");
 }
 
+/// Starts the copy of the map's box from shared memory to `place`; what lies beyond the tensor is not written.
+SACCADE_FN void tma_store(const TensorMap& map, const TilePlace& place, uint32 shared) {
+  asm volatile("cp.async.bulk.tensor.4d.global.shared::cta.bulk_group [%0, {%2, %3, %4, %5}], [%1];" ::"l"(&map),
+               "r"(shared), "r"(place.column), "r"(place.row), "r"(place.head), "r"(place.batch)
+               : "memory");
+}
+SACCADE_FN void tma_store_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+/// Until this thread's stores have read their shared memory.
+SACCADE_FN void tma_store_wait_read() { asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory"); }
+/// Until they are in global memory.
+SACCADE_FN void tma_store_wait() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
+
 /// Orders this thread's ordinary accesses to shared memory before what bulk copies and wgmma do after the next barrier.
 SACCADE_FN void fence_async_proxy() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 

@@ -1,7 +1,8 @@
-// The end of a row tile without shared memory: O = O / l from registers to memory in 16-byte chunks.
+// The end of a row tile: O = O / l from registers to global memory in 16-byte chunks, or to shared memory for a tensor map.
 #pragma once
 
 #include "saccade_templates/cuda/prims/convert.h"
+#include "saccade_templates/cuda/prims/ldmatrix.h"
 #include "saccade_templates/cuda/prims/shared_memory.h"
 #include "saccade_templates/cuda/tile/warp_products.h"
 
@@ -19,6 +20,21 @@ SACCADE_FN void transpose_quad(uint32 (&word)[4]) {
   exchange(word[2], word[3], odd, 1);
   exchange(word[0], word[2], high, 2);
   exchange(word[1], word[3], high, 2);
+}
+
+/// The warp's rows to the tile at `tile`, 16 columns at a time.
+template <class Element, class Tile, int n>
+SACCADE_FN void stage_rows(const Accumulator<1, n>& o, const float (&inverse)[2], uint32 tile, uint32 lane) {
+#pragma unroll
+  for (int k = 0; k < n / 16; ++k) {
+    const float(&left)[4] = o[0][2 * k];
+    const float(&right)[4] = o[0][2 * k + 1];
+    stmatrix_x4(tile + Tile::offset(lane % 16, 2 * k + lane / 16),
+                pack<Element>(left[0] * inverse[0], left[1] * inverse[0]),
+                pack<Element>(left[2] * inverse[1], left[3] * inverse[1]),
+                pack<Element>(right[0] * inverse[0], right[1] * inverse[0]),
+                pack<Element>(right[2] * inverse[1], right[3] * inverse[1]));
+  }
 }
 
 /// Writes rows g and g + 8 of the warp. `output` is the warp's first row; `rows_left` of them exist.

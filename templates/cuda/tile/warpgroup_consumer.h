@@ -77,6 +77,7 @@ struct Consumer {
   using Softmax = TrailingSoftmax<Element, Rules::has_score>;
 
   const KernelParams& params;
+  const TensorMaps& maps;
   WarpgroupShared<Config> shared;
   int warpgroup;
   Turn<Config::ping_pong, Config::warpgroups> turn;
@@ -87,8 +88,10 @@ struct Consumer {
   RingPlace<Config::row_notes> row;  ///< of the row tile whose S is computed
   uint64 query, key, value;          ///< matrix descriptors of slot 0, of Q that of this warpgroup
 
-  SACCADE_FN Consumer(const KernelParams& kernel_params, const WarpgroupShared<Config>& shared_memory, int consumer)
+  SACCADE_FN Consumer(const KernelParams& kernel_params, const TensorMaps& tensor_maps,
+                      const WarpgroupShared<Config>& shared_memory, int consumer)
       : params(kernel_params),
+        maps(tensor_maps),
         shared(shared_memory),
         warpgroup(consumer),
         turn(consumer),
@@ -116,6 +119,7 @@ struct Consumer {
       state.has_output = true;
     }
     finish(state.finished_row, state.softmax, state);
+    if (Config::stages_output && speaks) tma_store_wait();
   }
 
  private:
@@ -300,12 +304,37 @@ struct Consumer {
     const int first_row = WarpRows{consumer_thread(), rows.q_first, 16}.first();
     Element* output = head_pointer<Config::varlen>(static_cast<Element*>(params.o), params.o_stride, rows.batch,
                                                    rows.head, rows.q_row);
-    store_rows_from_registers<Element, Config::head_dim_v, Config::columns_v>(
-        state.o, inverse, output + first_row * params.o_stride.row, params.o_stride.row, rows.len_q - first_row);
+    // A tensor map knows where a tensor ends, but not where a sequence among others does.
+    if (Config::stages_output && (!Config::varlen || first_row + 16 <= rows.len_q)) {
+      store_through_map(state.o, inverse, rows, first_row);
+    } else {
+      store_rows_from_registers<Element, Config::head_dim_v, Config::columns_v>(
+          state.o, inverse, output + first_row * params.o_stride.row, params.o_stride.row, rows.len_q - first_row);
+    }
     if constexpr (Config::lse) store_lse(rows, first_row, lse);
     if constexpr (Rules::has_mask) {
       if (load_shared(shared.scrubbed()) != 0) restore_scrubbed(rows, first_row, output);
     }
+  }
+
+  SACCADE_FN void store_through_map(const Output& o, const float (&inverse)[2], const RowNote& rows, int first_row) const {
+    const uint32 lane = opaque(thread_index()) % 32;
+    const uint32 tile = shared.output(int(opaque(consumer_thread()) / 32));
+    if (speaks) tma_store_wait_read();  // of the row tile before
+    __syncwarp();
+    stage_rows<Element, typename Config::OutputTile, Config::columns_v>(o, inverse, tile, lane);
+    fence_async_proxy();
+    __syncwarp();
+    if (!speaks) return;
+    if (first_row < rows.len_q) {
+#pragma unroll
+      for (int panel = 0; panel < Config::OutputTile::panels; ++panel) {
+        tma_store(maps.o,
+                  {panel * Config::OutputTile::panel_columns, rows.q_row + first_row, rows.head, Config::varlen ? 0 : rows.batch},
+                  tile + panel * Config::OutputTile::panel_bytes);
+      }
+    }
+    tma_store_commit();
   }
 
   SACCADE_FN void store_lse(const RowNote& rows, int first_row, const float (&lse)[2]) const {
@@ -321,6 +350,7 @@ struct Consumer {
   }
 
   SACCADE_FN void restore_scrubbed(const RowNote& rows, int first_row, Element* output) const {
+    if (Config::stages_output && speaks) tma_store_wait();
     __syncwarp();  // O is there
     const Element* values = head_pointer<Config::varlen>(static_cast<const Element*>(params.v), params.v_stride,
                                                          rows.batch, rows.head / params.group, rows.kv_row);

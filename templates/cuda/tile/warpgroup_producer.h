@@ -20,7 +20,8 @@ SACCADE_FN void load_tile(uint32 shared, const TensorMap& map, TilePlace place, 
 /// A coordinate of a tensor map, in which a dimension of stride 0 has one element.
 SACCADE_FN int coordinate(int index, int64 stride) { return stride == 0 ? 0 : index; }
 
-/// Loads in the order in which the consumers wait: K of a tile, V of the tile before. All lanes walk, lane 0 loads.
+/// Loads in the order in which the consumers wait: K of a tile, V of the tile before; Q of the next row tile as soon as there is
+/// a slot. All lanes walk, lane 0 loads.
 template <class Config, class Rules>
 struct Producer {
   const KernelParams& params;
@@ -38,23 +39,26 @@ struct Producer {
     WorkItem item, next_item;
     Sequence sequence, next_sequence;
     bool exists = rows.template next<Config::varlen>(item, sequence);
+    bool has_query = false;  // Q of the row tile is on its way already
     while (exists) {
       const RuleContext context{item.batch, item.head, sequence.len_q, sequence.len_kv};
       typename Config::Walk walk(params, context, item.q_first);
       const bool goes_on = rows.template next<Config::varlen>(next_item, next_sequence);
       const Place place{item.head / params.group, Config::varlen ? 0 : item.batch, int(sequence.kv_row),
                         sequence.len_kv};
-      TileNote before = walk.next(), note;
-      for (bool first = true;; first = false) {
-        note = first ? before : walk.next();
+      TileNote note, before = {};
+      for (int tile = 0;; ++tile) {
+        note = walk.next();
         note = note.with_final(note.last() && !goes_on);
         mbarrier_wait(shared.key_empty(k.slot), k.parity ^ 1);
         if (loads) load_key(k.slot, note, place);
         k.advance();
-        if (first) {
-          load_query(q, row, item, sequence, loads);
-        } else {
-          load_value(v, before, place, loads);
+        if (tile == 0 && !has_query) load_query(q, row, item, sequence, loads);
+        if (tile == 0) has_query = false;
+        if (tile > 0) load_value(v, before, place, loads);
+        if (Config::q_stages > 1 && tile == 1 && goes_on) {  // the row tile before is done, and its slot free
+          load_query(q, row, next_item, next_sequence, loads);
+          has_query = true;
         }
         before = note;
         if (note.last()) break;
@@ -76,6 +80,7 @@ struct Producer {
     tma_prefetch_map(maps.q);
     tma_prefetch_map(maps.k);
     tma_prefetch_map(maps.v);
+    if (Config::stages_output) tma_prefetch_map(maps.o);
   }
 
   SACCADE_FN void load_query(RingPlace<Config::q_stages>& q, RingPlace<Config::row_notes>& row, const WorkItem& item,

@@ -21,6 +21,7 @@ struct WarpgroupConfig : Schedule {
   using QueryTile = PanelTile<kWarpgroupRows, columns_qk>;  ///< of a warpgroup
   using KeyTile = PanelTile<Schedule::tile_n, columns_qk>;
   using ValueTile = PanelTile<Schedule::tile_n, columns_v>;
+  using OutputTile = PanelTile<16, columns_v>;  ///< of a warp
   using Rows = RowTiles<tile_m, Schedule::row_order>;
   using Walk = WarpgroupWalk<Rules, warpgroups, Schedule::tile_n>;
   /// Some tiles of V hold values that must not meet the weights of other keys, which are 0: NaN and infinities of masked
@@ -29,7 +30,8 @@ struct WarpgroupConfig : Schedule {
 
   static constexpr int q_slots = warpgroups * Schedule::q_stages;
   static constexpr int tile_bytes = q_slots * QueryTile::bytes + Schedule::k_stages * KeyTile::bytes +
-                                    Schedule::v_stages * ValueTile::bytes;
+                                    Schedule::v_stages * ValueTile::bytes +
+                                    (Schedule::stages_output ? 4 * warpgroups * OutputTile::bytes : 0);
   static constexpr int barriers = 2 * q_slots + 2 * Schedule::k_stages + 3 * Schedule::v_stages;
   static constexpr int notes = Schedule::k_stages + 2 * Schedule::v_stages + 1;
   /// Consumers finish a row tile while the next one's Q is in use and further ones' are on their way.
@@ -63,6 +65,7 @@ template <class Config>
 struct WarpgroupShared {
   uint32 base;
 
+  SACCADE_FN uint32 output(int warp) const { return value(Config::v_stages) + uint32(warp * Config::OutputTile::bytes); }
   /// Each warpgroup has slots of Q of its own.
   SACCADE_FN uint32 query(uint32 slot, int warpgroup) const {
     return base + (slot * Config::warpgroups + uint32(warpgroup)) * Config::QueryTile::bytes;
