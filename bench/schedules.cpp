@@ -4,7 +4,8 @@
 //   schedules [--rounds N] [--sample-us US] [--threads N] PROBLEMS.json > result.json
 //
 // PROBLEMS.json: [{"name":"..", "problem":{..}, "shape":{"batch":..,"heads_q":..,"heads_kv":..,"seqlen_q":..,"seqlen_kv":..},
-//   "schedules":[{"family":..,"params":{..}}, ..]}, ..]. Without "schedules", every candidate of the problem's family.
+//   "schedules":[{"family":..,"params":{..}}, ..], "families":[..]}, ..]: the schedules named, and the cost model's first choice
+//   of each family named. With neither, every candidate of the problem's family.
 // Progress goes to standard error.
 #include <algorithm>
 #include <atomic>
@@ -77,11 +78,17 @@ Shape shape_of(const json& text) {
 Expected<Entry> entry_of(const json& text, const Target& target) {
   SACCADE_ASSIGN(const Problem problem, problem_from_json(text.at("problem").dump()));
   Entry entry{text.at("name"), problem, shape_of(text.at("shape")), {}};
-  if (!text.contains("schedules")) {
+  for (const json& name : text.value("families", json::array())) {
+    const Family* family = find_family(name.get<std::string>());
+    if (family == nullptr) return Status::invalid_argument(fmt::format("no family {}", name.dump()));
+    const std::vector<RankedSchedule> ranked = rank_candidates(*family, problem, target, entry.shape, {});
+    if (!ranked.empty()) entry.schedules.push_back(ranked.front().schedule);
+  }
+  if (!text.contains("schedules") && !text.contains("families")) {
     SACCADE_ASSIGN(const Family* family, choose_family(problem, target, &entry.shape));
     entry.schedules = family->candidates(problem, target, entry.shape);
   } else {
-    for (const json& schedule : text.at("schedules")) {
+    for (const json& schedule : text.value("schedules", json::array())) {
       SACCADE_ASSIGN(Schedule parsed, schedule_from_json(schedule.dump()));
       entry.schedules.push_back(std::move(parsed));
     }

@@ -44,28 +44,28 @@ struct TrailingSoftmax {
     lacks_keys = __any_sync(kFullWarp, rows_without_key != 0);
   }
 
-  /// S becomes P, in place; `added`: the sums of this thread's columns of it.
-  template <int n>
+  /// Columns first.. of S become P, in place; their sums are added to `added`.
+  template <int first, int count, int n>
   SACCADE_FN void exponentiate(Accumulator<1, n>& s, float (&added)[2]) const {
-    float even[2] = {0.f, 0.f}, odd[2] = {0.f, 0.f};
+    float odd[2] = {0.f, 0.f};
 #pragma unroll
-    for (int i = 0; i < n / 8; ++i) {
+    for (int i = first / 8; i < (first + count) / 8; ++i) {
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
         float* pair = &s[0][i][2 * r];
         pair[0] = exponential(pair[0], r);
         pair[1] = exponential(pair[1], r);
-        even[r] += pair[0];
+        added[r] += pair[0];
         odd[r] += pair[1];
       }
     }
 #pragma unroll
-    for (int r = 0; r < 2; ++r) added[r] = even[r] + odd[r];
+    for (int r = 0; r < 2; ++r) added[r] += odd[r];
   }
 
   /// Whether P of some row of the warp is too large to be used: its reference has to be moved first.
   SACCADE_FN static bool outgrown(const float (&added)[2]) {
-    return __any_sync(kFullWarp, fmaxf(added[0], added[1]) > kLimit);
+    return __builtin_expect(__any_sync(kFullWarp, fmaxf(added[0], added[1]) > kLimit), 0);
   }
 
   SACCADE_FN void add(const float (&added)[2]) {
@@ -110,11 +110,11 @@ SACCADE_FN void rescale(Accumulator<1, n>& o, const float (&factor)[2]) {
   }
 }
 
-/// P in fp32 as the A operands of P V.
-template <class Element, int n>
+/// Columns first.. of P in fp32 as the A operands of P V.
+template <class Element, int first, int count, int n>
 SACCADE_FN void to_operands(uint32 (&p)[n / 16][4], const Accumulator<1, n>& s) {
 #pragma unroll
-  for (int k = 0; k < n / 16; ++k) {
+  for (int k = first / 16; k < (first + count) / 16; ++k) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const float* pair = &s[0][2 * k + i / 2][i % 2 * 2];

@@ -103,15 +103,16 @@ struct Consumer {
   SACCADE_FN void run() {
     State state(Rules::has_score ? kLog2E : log2_scale_of(params.scale));
     TileNote note;
-    bool first = true;
     do {
-      if (first || !state.has_weights) {
-        note = weigh_tile<false>(state, first);
-      } else {
-        note = weigh_tile<true>(state, false);
+      note = weigh_tile<false>(state, true);
+      while (!note.last()) {
+        if (!Rules::has_mask || state.has_weights) {
+          note = weigh_tile<true>(state, false);
+        } else {
+          note = weigh_tile<false>(state, false);
+        }
       }
-      first = note.last();
-      if (first) end_row(state);
+      end_row(state);
     } while (!note.final());
     if (state.has_weights) {
       issue_values(state);
@@ -182,7 +183,8 @@ struct Consumer {
     issue_scores(s, state.q);
     const TileClass tile_class = note.class_of(warpgroup);
     const int kv_first = note.tile() * tile_n;
-    const bool has_keys = tile_class != TileClass::empty;
+    // Without a mask only a row tile that has no keys at all has an empty tile, its first.
+    const bool has_keys = (steady && !Rules::has_mask) || tile_class != TileClass::empty;
     // A score program's values are not computed twice, so their maximum is taken before they are used.
     const bool moves = Rules::has_score || tile_class == TileClass::mixed ||
                        kv_first + tile_n > state.rows.len_kv || softmax.lacks_keys;
@@ -194,6 +196,9 @@ struct Consumer {
       turn.pass();
       wgmma_wait<0, tile_n>(s);
     }
+    // P V of the tile before is done by half of the exponentials, and then P may take its place. Three warpgroups have not
+    // the registers for that.
+    constexpr int half = Config::warpgroups < 3 ? tile_n / 32 * 16 : tile_n;
     float factor[2], added[2] = {0.f, 0.f};
     if (has_keys) {
       if (moves) {
@@ -202,7 +207,7 @@ struct Consumer {
                                                 tile_class, masked_score(softmax.log2_scale));
         softmax.template move_reference<tile_n>(s, factor);
       }
-      softmax.template exponentiate<tile_n>(s, added);
+      softmax.template exponentiate<0, half, tile_n>(s, added);
     }
     pin<tile_n>(s);
     wgmma_wait<0, Config::columns_v>(state.o);
@@ -216,15 +221,19 @@ struct Consumer {
       state.has_output = false;
     }
     if (has_keys) {
+      softmax.template exponentiate<half, tile_n - half, tile_n>(s, added);
+      to_operands<Element, 0, half, tile_n>(state.p, s);
       if (moves && (steady || state.has_output)) rescale<Config::columns_v>(state.o, factor);
       if (!Rules::has_score && Softmax::outgrown(added)) {  // then no element was masked
         multiply_again(s);
         softmax.template move_reference<tile_n>(s, factor);
-        softmax.template exponentiate<tile_n>(s, added);
+        added[0] = added[1] = 0.f;
+        softmax.template exponentiate<0, tile_n, tile_n>(s, added);
+        to_operands<Element, 0, half, tile_n>(state.p, s);
         if (steady || state.has_output) rescale<Config::columns_v>(state.o, factor);
       }
       softmax.add(added);
-      to_operands<Element, tile_n>(state.p, s);
+      to_operands<Element, half, tile_n - half, tile_n>(state.p, s);
     } else {
       pass_over_values();
     }

@@ -37,7 +37,7 @@ SACCADE_FN int classify_warpgroups(const KernelParams& params, const RuleContext
 #pragma unroll
   for (int w = 0; w < warpgroups; ++w) {
     const int first = q_first + w * kWarpgroupRows;
-    if (first >= context.len_q) continue;
+    if (Rules::has_mask && first >= context.len_q) continue;  // without a mask, all go through all tiles
     TileClass found = TileClass::full;
     if constexpr (Rules::has_mask) {
       const int q_last = minimum(first + kWarpgroupRows, context.len_q) - 1;
