@@ -135,7 +135,8 @@ Expected<json> measure(Engine& engine, const std::shared_ptr<const Device>& devi
                     {"compile_ms", added.compile_ms},
                     {"error", added.error},
                     {"error_bound", added.error_bound},
-                    {"predicted_us", family->cost(entry.problem, device->target(), entry.shape, {}, entry.schedules[i]).total_us}});
+                    {"predicted_us",
+                     family->cost(entry.problem, device->target(), entry.shape, {}, entry.schedules[i]).total_us}});
     if (added.fault == tuner::Fault::none) {
       good.push_back(static_cast<int>(i));
     } else {

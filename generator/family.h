@@ -57,7 +57,8 @@ struct Launch {
   std::uint32_t shared_bytes = 0;  ///< CUDA: dynamic
   std::int64_t work_items = 0;     ///< CPU: the kernel is called with sub-ranges of [0, work_items) from any thread
   std::int64_t grain = 1;          ///< CPU: work items of one call; as many as are worth waking a thread for
-  std::optional<TensorMapSpecs> tensor_maps;  ///< CUDA: the kernel takes TensorMaps as its second argument
+  std::optional<TensorMapSpecs> tensor_maps =
+      std::nullopt;  ///< CUDA: the kernel takes TensorMaps as its second argument
 };
 
 struct LaunchGeometry {

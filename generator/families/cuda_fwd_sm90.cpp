@@ -24,9 +24,15 @@ Status supports(const Problem& problem, const Target& target) {
 }
 
 Status takes(const Problem&, const Target&, const Shape& shape) {
-  if (shape.alignment >= 16) return {};
-  return Status::unsupported(fmt::format(
-      "tensor maps need pointers and strides that are multiples of 16 bytes, and {} is given", shape.alignment));
+  if (shape.alignment < 16) {
+    return Status::unsupported(fmt::format(
+        "tensor maps need pointers and strides that are multiples of 16 bytes, and {} is given", shape.alignment));
+  }
+  // One query: 261 us where cuda.fwd.sm80 takes 244 (bench/NOTES.md, 2026-11-30).
+  if (shape.seqlen_q <= 16 && shape.seqlen_q > 0) {
+    return Status::unsupported(fmt::format("row tiles have 64 rows, too many for {} queries", shape.seqlen_q));
+  }
+  return {};
 }
 
 std::int64_t row_tiles(const Shape& shape, const Parameters& p) {
@@ -34,10 +40,10 @@ std::int64_t row_tiles(const Shape& shape, const Parameters& p) {
   return (shape.seqlen_q + tile_m - 1) / tile_m * shape.heads_q * shape.batch;
 }
 
-/// What blocks take in turn (templates/cuda/tile/row_tiles.h): row tiles, or pairs of them. Each block must have one.
+/// What blocks take in turn (templates/cuda/tile/row_tiles.h): row tiles, or pairs of them.
 std::int64_t turns(const Shape& shape, const Parameters& p) {
   const std::int64_t tiles = (shape.seqlen_q + p.tile_m() - 1) / p.tile_m();
-  return (p.row_order == 0 ? tiles : (tiles + 1) / 2) * shape.heads_q * shape.batch;
+  return (p.row_order == 1 ? (tiles + 1) / 2 : tiles) * shape.heads_q * shape.batch;
 }
 
 Status legal(const Problem& problem, const Target& target, const Shape& shape, const Schedule& schedule) {
@@ -47,7 +53,8 @@ Status legal(const Problem& problem, const Target& target, const Shape& shape, c
   SACCADE_TRY(cuda_sm90::check(problem, target, p));
   SACCADE_TRY(takes(problem, target, shape));
   if (std::max(shape.total_q, shape.total_kv) > kMaxBlocks) {
-    return Status::unsupported(fmt::format("counts rows in 31 bits, and there are {}", std::max(shape.total_q, shape.total_kv)));
+    return Status::unsupported(
+        fmt::format("counts rows in 31 bits, and there are {}", std::max(shape.total_q, shape.total_kv)));
   }
   if (row_tiles(shape, p) > kMaxBlocks) {
     return Status::unsupported(fmt::format("counts row tiles in 31 bits, and there are {}", row_tiles(shape, p)));
@@ -95,7 +102,8 @@ std::string emit(const Problem& problem, const Target&, const Schedule& schedule
   text += "\n" + schedule_struct(problem, *parsed) + "\n" + cuda_sm90::emit_products(problem, *parsed) +
           "\n}  // namespace saccade\n\n";
   text += fmt::format(
-      "extern \"C\" __global__ void __launch_bounds__({}, 1)\n{}(const __grid_constant__ saccade::KernelParams params,\n"
+      "extern \"C\" __global__ void __launch_bounds__({}, 1)\n{}(const __grid_constant__ saccade::KernelParams "
+      "params,\n"
       "    const __grid_constant__ saccade::TensorMaps maps) {{\n"
       "  saccade::cuda::forward_sm90<saccade::Schedule, saccade::Rules>(params, maps);\n}}\n",
       parsed->threads(), kForwardSymbol);
@@ -129,7 +137,8 @@ LaunchGeometry launch_geometry(const Problem& problem, const Target& target, con
   if (items == 0 || no_rows) return geometry;
   Launch launch;
   launch.symbol = kForwardSymbol;
-  launch.grid = static_cast<std::uint32_t>(std::min<std::int64_t>(turns(shape, *parameters), std::max(target.sm_count, 1)));
+  launch.grid =
+      static_cast<std::uint32_t>(std::min<std::int64_t>(turns(shape, *parameters), std::max(target.sm_count, 1)));
   launch.block = static_cast<std::uint32_t>(parameters->threads());
   launch.shared_bytes = static_cast<std::uint32_t>(cuda_sm90::shared_bytes(problem, *parameters));
   launch.work_items = items;

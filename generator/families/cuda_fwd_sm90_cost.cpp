@@ -1,10 +1,30 @@
-// cuda.fwd.sm90: how long a schedule takes.
+// cuda.fwd.sm90: how long a schedule takes. A tile of keys costs what its products cost on the tensor cores, or what one
+// warpgroup needs from S to the next S, whichever is longer; a row tile costs its begin and its end on top.
+// Constants fitted to bursts on an H200 (bench/NOTES.md, 2026-11-30).
 #include <algorithm>
 #include <cmath>
 
 #include "generator/families/cuda_fwd_sm90_schedule.h"
 
 namespace saccade::cuda_sm90 {
+namespace {
+
+constexpr double kProductsPerCycle = 2048;  ///< multiply-adds of an SM's tensor cores with 16-bit inputs
+constexpr double kStandstill = 1.15;        ///< of the tensor cores, between products of one warpgroup and the other
+constexpr double kPerTile = 40;             ///< cycles
+constexpr double kChain = 420;              ///< of a warpgroup for each tile: barriers, decisions, issue
+constexpr double kChainPerKey = 12;         ///< exponentials, sums, conversion
+constexpr double kChainPerKeyOfScore = 8;   ///< what a score program adds, beside the maximum
+constexpr double kMaskedPerKey = 5;         ///< of a tile that the mask cuts
+constexpr double kLongMaskPerKey = 60;
+constexpr double kRowTile = 1300;  ///< first tile, last product, O / l
+constexpr double kStoreFromRegisters = 700;
+constexpr double kLateQuery = 600;  ///< with one slot for Q
+constexpr double kNoTurns = 0.01;   ///< what taking turns gains
+constexpr double kWide = 0.00125;   ///< for each key of a tile beyond 128
+constexpr double kLaunchUs = 5;
+
+}  // namespace
 
 Cost cost(const Problem& problem, const Target& target, const Shape& shape, const expr::Bindings& bindings,
           const Schedule& schedule) {
@@ -12,21 +32,47 @@ Cost cost(const Problem& problem, const Target& target, const Shape& shape, cons
   const auto parsed = parameters_from(schedule);
   if (!parsed.ok()) return cost;
   const Parameters& p = *parsed;
-  const double tile_m = p.tile_m(), tile_n = static_cast<double>(p.tile_n);
+  const double tile_n = static_cast<double>(p.tile_n), warpgroups = static_cast<double>(p.warpgroups);
   const MaskDensity density = mask_density(problem, shape, bindings, p.tile_m(), static_cast<int>(p.tile_n));
-  const double rows = std::ceil(static_cast<double>(shape.seqlen_q) / tile_m);
-  const double items = rows * static_cast<double>(shape.batch * shape.heads_q);
-  const double tiles = std::ceil(static_cast<double>(shape.seqlen_kv) / tile_n) * density.computed;
-  const double matrix = 2 * tile_m * tile_n * (problem.head_dim_qk + problem.head_dim_v) / 4096;
-  const double exp = tile_m * tile_n / 16;
-  const double exposed = (p.warpgroups == 1 ? 0.6 : 0.1) * exp + 60;
-  const double waves = items / std::max(target.sm_count, 1);
-  const double fixed = 1800;
-  const double to_us = 1.0 / std::max(target.clock_mhz, 1);
-  cost.matrix_us = waves * tiles * matrix * to_us;
-  cost.exp_us = waves * tiles * exp * to_us;
-  cost.prologue_us = waves * fixed * to_us;
-  cost.total_us = 3 + std::ceil(waves) * (tiles * (std::max(matrix, exp) + exposed) + fixed) * to_us;
+  const auto padded = [](int head_dim) { return (head_dim + 15) / 16 * 16.0; };
+  const double columns_qk = padded(problem.head_dim_qk), columns_v = padded(problem.head_dim_v);
+  const double heads = static_cast<double>(shape.batch) * static_cast<double>(shape.heads_q);
+  const double row_tiles = std::ceil(static_cast<double>(shape.seqlen_q) / p.tile_m()) * heads;
+  const double kv_tiles = std::max(1.0, std::ceil(static_cast<double>(shape.seqlen_kv) / tile_n) * density.computed);
+  const double mixed_share = density.computed > 0 ? density.mixed / density.computed : 0;
+
+  const double matrix = warpgroups * 64 * tile_n * (columns_qk + columns_v) / kProductsPerCycle;
+  const double masked = mixed_share * tile_n *
+                        (problem.mask.reads_tables()  ? kLongMaskPerKey
+                         : problem.mask.is_identity() ? 0
+                                                      : kMaskedPerKey);
+  const double chain = 64 * tile_n * columns_qk / kProductsPerCycle + tile_n * kChainPerKey + kChain + masked +
+                       (problem.score.is_identity() ? 0 : tile_n * kChainPerKeyOfScore);
+  // Loads that nothing hides; deeper rings never cost.
+  const double shallow = (p.k_stages == 1 ? 600 : p.v_stages == 1 ? 300 : 0) + 20.0 / static_cast<double>(p.k_stages);
+  const double standstill = kStandstill + kWide * std::max(tile_n - 128, 0.0);
+  const double tile = std::max(matrix * standstill + kPerTile, chain) * (p.ping_pong != 0 ? 1 : 1 + kNoTurns) + shallow;
+  const double row_tile =
+      kRowTile + (p.stages_output != 0 ? 0 : kStoreFromRegisters) + (p.q_stages > 1 ? 0 : kLateQuery);
+
+  // Even work ends in whole rounds of the blocks. Uneven work leaves a ragged end, unless short work comes last.
+  const double blocks = std::max(target.sm_count, 1);
+  const double rounds = row_tiles / blocks;
+  const bool uneven = density.computed < 0.95;
+  const double share = std::ceil(rounds) > 0 ? rounds / std::ceil(rounds) : 1;
+  const double rounds_paid = !uneven            ? std::ceil(rounds)
+                             : p.row_order == 1 ? std::max(1.0, 2 * std::ceil(rounds / 2))
+                                                : std::max(1.0, rounds * 1.15 + 0.5);
+  cost.wave_efficiency = uneven ? rounds / rounds_paid : share;
+  const double to_us = rounds_paid / std::max(target.clock_mhz, 1) * 1.13;  // clocks are not at their highest
+  cost.matrix_us = kv_tiles * matrix * to_us;
+  cost.exp_us = kv_tiles * warpgroups * 64 * tile_n / 16 * to_us;
+  cost.prologue_us = row_tile * to_us;
+  const double bytes = 2 * (columns_qk + columns_v) *
+                       (heads * static_cast<double>(shape.seqlen_q) +
+                        static_cast<double>(shape.batch * shape.heads_kv) * static_cast<double>(shape.seqlen_kv));
+  cost.memory_us = target.memory_gb_per_s > 0 ? bytes / (target.memory_gb_per_s * 1e3) : 0;
+  cost.total_us = kLaunchUs + std::max((kv_tiles * tile + row_tile) * to_us, cost.memory_us);
   return cost;
 }
 

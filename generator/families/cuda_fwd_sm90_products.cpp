@@ -20,17 +20,20 @@ std::string emit(const Product& product) {
   std::string registers, constraints;
   for (int i = 0; i < accumulators; ++i) {
     registers += fmt::format("{}%{}", i == 0 ? "" : ", ", i);
-    constraints += fmt::format("{}\"+f\"(d[0][{}][{}])", i == 0 ? "" : i % 4 == 0 ? ",\n          " : ", ", i / 4, i % 4);
+    constraints += fmt::format("{}\"+f\"(d[0][{}][{}])",
+                               i == 0       ? ""
+                               : i % 4 == 0 ? ",\n          "
+                                            : ", ",
+                               i / 4, i % 4);
   }
-  const std::string a = product.a_in_registers
-                            ? fmt::format("{{{{%{}, %{}, %{}, %{}}}}}", accumulators, accumulators + 1, accumulators + 2,
-                                          accumulators + 3)
-                            : fmt::format("%{}", accumulators);
+  const std::string a = product.a_in_registers ? fmt::format("{{{{%{}, %{}, %{}, %{}}}}}", accumulators,
+                                                             accumulators + 1, accumulators + 2, accumulators + 3)
+                                               : fmt::format("%{}", accumulators);
   const int b = accumulators + a_operands;
   const std::string a_text = product.a_in_registers ? a.substr(1, a.size() - 2) : a;
   // Scale of A and B by 1, then which operands have their rows as the inner dimension; A can only in shared memory.
-  const std::string_view flags =
-      product.a_in_registers ? (product.b_transposed ? "1, 1, 1" : "1, 1, 0") : (product.b_transposed ? "1, 1, 0, 1" : "1, 1, 0, 0");
+  const std::string_view flags = product.a_in_registers ? (product.b_transposed ? "1, 1, 1" : "1, 1, 0")
+                                                        : (product.b_transposed ? "1, 1, 0, 1" : "1, 1, 0, 0");
   const std::string_view type = name_of(product.type);
   return fmt::format(
       "template <>\nstruct {0}<{1}, {2}> {{\n"
@@ -53,9 +56,8 @@ int padded(int head_dim) { return (head_dim + 15) / 16 * 16; }
 
 std::string emit_products(const Problem& problem, const Parameters& p) {
   const DataType type = problem.q_dtype;
-  return "namespace cuda {\n" +
-         emit({"ScoreProduct", type, static_cast<int>(p.tile_n), p.q_in_registers != 0, false}) + "\n" +
-         emit({"ValueProduct", type, padded(problem.head_dim_v), true, true}) + "}  // namespace cuda\n";
+  return "namespace cuda {\n" + emit({"ScoreProduct", type, static_cast<int>(p.tile_n), p.q_in_registers != 0, false}) +
+         "\n" + emit({"ValueProduct", type, padded(problem.head_dim_v), true, true}) + "}  // namespace cuda\n";
 }
 
 }  // namespace saccade::cuda_sm90

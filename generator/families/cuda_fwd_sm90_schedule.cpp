@@ -13,19 +13,17 @@ namespace {
 
 using Field = ParameterField<Parameters>;
 constexpr std::array kFields = {
-    Field{"warpgroups", &Parameters::warpgroups, 1, 3},
-    Field{"tile_n", &Parameters::tile_n, 16, 256},
-    Field{"q_stages", &Parameters::q_stages, 1, 2},
-    Field{"k_stages", &Parameters::k_stages, 1, 8},
-    Field{"v_stages", &Parameters::v_stages, 1, 8},
-    Field{"q_in_registers", &Parameters::q_in_registers, 0, 1},
-    Field{"ping_pong", &Parameters::ping_pong, 0, 1},
-    Field{"stages_output", &Parameters::stages_output, 0, 1},
+    Field{"warpgroups", &Parameters::warpgroups, 1, 3}, Field{"tile_n", &Parameters::tile_n, 16, 256},
+    Field{"q_stages", &Parameters::q_stages, 1, 2},     Field{"k_stages", &Parameters::k_stages, 1, 8},
+    Field{"v_stages", &Parameters::v_stages, 1, 8},     Field{"q_in_registers", &Parameters::q_in_registers, 0, 1},
+    Field{"ping_pong", &Parameters::ping_pong, 0, 1},   Field{"stages_output", &Parameters::stages_output, 0, 1},
     Field{"row_order", &Parameters::row_order, 0, 1},
 };
 
 int padded(int head_dim) { return (head_dim + 15) / 16 * 16; }
-std::int64_t round_up(std::int64_t value, std::int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
+std::int64_t round_up(std::int64_t value, std::int64_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
 
 /// PanelTile::bytes.
 std::int64_t tile_bytes(std::int64_t rows, int head_dim) {
@@ -46,20 +44,29 @@ int panel_columns(int head_dim) {
   return rest == 16 || rest == 32 ? 32 : 64;
 }
 
+namespace {
+
+/// Of O, S and P.
+int accumulators(const Problem& problem, const Parameters& p) {
+  return padded(problem.head_dim_v) / 2 + static_cast<int>(p.tile_n) * 3 / 4;
+}
+
+}  // namespace
+
 RegisterShares register_shares(const Problem& problem, const Parameters& p) {
   // Of 65,536 registers, which a block's threads get evenly at first, in steps of 8. Classifying tiles takes some.
   if (p.warpgroups == 1) return {56, 240};
-  if (p.warpgroups == 2) return {40, 232};
-  return problem.mask.is_identity() ? RegisterShares{32, 160} : RegisterShares{56, 152};
+  const bool classifies = !problem.mask.is_identity();
+  if (p.warpgroups == 2)
+    return classifies && accumulators(problem, p) <= 168 ? RegisterShares{56, 224} : RegisterShares{40, 232};
+  return classifies ? RegisterShares{56, 152} : RegisterShares{32, 160};
 }
 
 int register_estimate(const Problem& problem, const Parameters& p) {
-  const auto tile_n = static_cast<int>(p.tile_n);
-  const int output = padded(problem.head_dim_v) / 2, scores = tile_n / 2, weights = tile_n / 4;
   const int query = p.q_in_registers != 0 ? padded(problem.head_dim_qk) / 4 : 0;
   const int rules = (problem.mask.is_identity() ? 0 : 8) + (problem.score.is_identity() ? 0 : 8);
   constexpr int kRest = 30;  // addresses and state, as ptxas 13.0 needed them
-  return output + scores + weights + query + rules + kRest;
+  return accumulators(problem, p) + query + rules + kRest;
 }
 
 std::int64_t shared_bytes(const Problem& problem, const Parameters& p) {
@@ -67,7 +74,8 @@ std::int64_t shared_bytes(const Problem& problem, const Parameters& p) {
                              p.k_stages * tile_bytes(p.tile_n, problem.head_dim_qk) +
                              p.v_stages * tile_bytes(p.tile_n, problem.head_dim_v) +
                              (p.stages_output != 0 ? 4 * p.warpgroups * tile_bytes(16, problem.head_dim_v) : 0);
-  const std::int64_t barriers = 2 * p.q_stages * p.warpgroups + 2 * p.k_stages + 3 * p.v_stages, notes = p.k_stages + 2 * p.v_stages + 1;
+  const std::int64_t barriers = 2 * p.q_stages * p.warpgroups + 2 * p.k_stages + 3 * p.v_stages,
+                     notes = p.k_stages + 2 * p.v_stages + 1;
   return tiles + 32 * (p.q_stages + 2) + round_up(8 * barriers + 4 * notes, 16);
 }
 
@@ -93,10 +101,11 @@ std::vector<Schedule> candidates(const Problem& problem, const Target& target, c
   struct Stages {
     std::int64_t q, k, v;
   };
-  constexpr std::array kStages = {Stages{1, 2, 2}, Stages{2, 2, 2}, Stages{1, 3, 2}, Stages{2, 3, 2}, Stages{2, 4, 4},
-                                  Stages{1, 2, 1}, Stages{1, 1, 1}};
+  constexpr std::array kStages = {Stages{1, 2, 2}, Stages{2, 2, 2}, Stages{1, 3, 2}, Stages{2, 3, 2},
+                                  Stages{2, 4, 4}, Stages{1, 2, 1}, Stages{1, 1, 1}};
   Parameters p;
-  for (p.warpgroups = 1; p.warpgroups <= 3; ++p.warpgroups) {
+  const int most = problem.head_dim_v <= 96 ? 3 : 2;  // a third leaves too few registers for a wider O
+  for (p.warpgroups = 1; p.warpgroups <= most; ++p.warpgroups) {
     for (p.tile_n = 48; p.tile_n <= 192; p.tile_n += 16) {
       for (const Stages& stages : kStages) {
         p.q_stages = stages.q;

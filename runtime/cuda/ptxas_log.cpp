@@ -28,8 +28,7 @@ void read_line(std::string_view line, PtxasUsage& usage) {
     usage.spill_bytes += number_before(line, " bytes spill stores").value_or(0);
     usage.spill_bytes += number_before(line, " bytes spill loads").value_or(0);
   }
-  if (const auto registers = number_before(line, " registers");
-      registers && says("Used ")) {
+  if (const auto registers = number_before(line, " registers"); registers && says("Used ")) {
     ++usage.kernels;
     usage.registers = std::max(usage.registers, static_cast<int>(*registers));
     usage.static_shared_bytes = std::max(usage.static_shared_bytes, number_before(line, " bytes smem").value_or(0));

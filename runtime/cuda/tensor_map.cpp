@@ -30,13 +30,13 @@ Status encode_one(const Driver& driver, const char* name, const TensorMapSpec& s
   const unsigned box[] = {static_cast<unsigned>(spec.box_columns), static_cast<unsigned>(spec.box_rows), 1, 1};
   const unsigned element_strides[] = {1, 1, 1, 1};
   const int swizzle = spec.box_columns * kElementBytes == 128 ? kTensorMapSwizzle128 : kTensorMapSwizzle64;
-  const Result result = driver.cuTensorMapEncodeTiled(&map, kTensorMapUint16, 4, const_cast<void*>(data), extents,
-                                                      stride_bytes, box, element_strides, 0, swizzle,
-                                                      kTensorMapL2Promotion256, 0);
+  const Result result =
+      driver.cuTensorMapEncodeTiled(&map, kTensorMapUint16, 4, const_cast<void*>(data), extents, stride_bytes, box,
+                                    element_strides, 0, swizzle, kTensorMapL2Promotion256, 0);
   if (result == kSuccess) return {};
-  return driver.check(result, fmt::format("making the tensor map of {} [{}, {}, {}, {}] with strides {}, {}, {} bytes", name,
-                                          batch.extent, heads.extent, rows.extent, spec.head_dim, batch.stride_bytes,
-                                          heads.stride_bytes, rows.stride_bytes));
+  return driver.check(result, fmt::format("making the tensor map of {} [{}, {}, {}, {}] with strides {}, {}, {} bytes",
+                                          name, batch.extent, heads.extent, rows.extent, spec.head_dim,
+                                          batch.stride_bytes, heads.stride_bytes, rows.stride_bytes));
 }
 
 }  // namespace

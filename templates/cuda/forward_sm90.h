@@ -26,12 +26,7 @@ SACCADE_FN void forward_sm90(const KernelParams& params, const TensorMaps& maps)
                 "the generator's model of shared memory and the kernel's layout must agree");
   extern __shared__ __align__(1024) unsigned char shared_memory[];
   const WarpgroupShared<Config> shared{opaque(shared_address_of(shared_memory))};  // not derived again for each tile
-  const int warp = __shfl_sync(kFullWarp, int(thread_index() / 32), 0);  // known to be the same in all lanes
-  if constexpr (Schedule::varlen) {
-    WorkItem item;
-    Sequence sequence;
-    if (!typename Config::Rows(params).template next<true>(item, sequence)) return;  // nothing for this block
-  }
+  const int warp = __shfl_sync(kFullWarp, int(thread_index() / 32), 0);            // known to be the same in all lanes
   if (thread_index() == 0) shared.init();
   __syncthreads();
   if (warp < 4) {

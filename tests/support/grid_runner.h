@@ -15,10 +15,10 @@ namespace saccade::test_support {
 struct GridRunOptions {
   std::vector<std::shared_ptr<const Device>> devices;  ///< of one target; cases take turns
   int threads = 2;
-  int only = -1;      ///< run this case alone
-  int schedules = 0;  ///< besides the default, so many random legal candidates for each case
-  int every = 1;      ///< run every so-manieth problem: a sample, for slow builds
-  bool trace = false; ///< say on stderr when a case begins and ends: to find one that hangs
+  int only = -1;       ///< run this case alone
+  int schedules = 0;   ///< besides the default, so many random legal candidates for each case
+  int every = 1;       ///< run every so-manieth problem: a sample, for slow builds
+  bool trace = false;  ///< say on stderr when a case begins and ends: to find one that hangs
 };
 /// SACCADE_GRID_ONLY=index, SACCADE_GRID_SCHEDULES=count and SACCADE_GRID_EVERY=n.
 void read_environment(GridRunOptions& options);

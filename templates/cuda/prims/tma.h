@@ -19,8 +19,9 @@ SACCADE_FN void tma_prefetch_map(const TensorMap& map) {
 /// Starts the copy of the map's box at `place`; elements beyond the tensor become zeros. Its bytes arrive at `barrier`.
 SACCADE_FN void tma_load(uint32 shared, const TensorMap& map, const TilePlace& place, uint32 barrier) {
   asm volatile(
-      "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, %6}], [%2];"
-      ::"r"(shared), "l"(&map), "r"(barrier), "r"(place.column), "r"(place.row), "r"(place.head), "r"(place.batch)
+      "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, %6}], "
+      "[%2];" ::"r"(shared),
+      "l"(&map), "r"(barrier), "r"(place.column), "r"(place.row), "r"(place.head), "r"(place.batch)
       : "memory");
 }
 

@@ -22,11 +22,12 @@ struct PanelTile {
   static constexpr int loaded_bytes = panels * panel_bytes;  ///< what TMA announces
 
   /// Bits of a matrix descriptor that say the swizzle and the distance of 8 rows.
-  static constexpr uint64 layout_bits =
-      uint64(panel_columns == 64 ? 1 : 2) << 62 | uint64(8 * pitch_bytes / 16) << 32;
+  static constexpr uint64 layout_bits = uint64(panel_columns == 64 ? 1 : 2) << 62 | uint64(8 * pitch_bytes / 16) << 32;
 
   /// Descriptor of an operand whose columns are the products' inner dimension (Q, K).
-  SACCADE_FN static uint64 row_descriptor(uint32 tile) { return uint64((tile & 0x3ffff) >> 4) | 1ull << 16 | layout_bits; }
+  SACCADE_FN static uint64 row_descriptor(uint32 tile) {
+    return uint64((tile & 0x3ffff) >> 4) | 1ull << 16 | layout_bits;
+  }
   /// From a row_descriptor to that of columns 16 k.. .
   SACCADE_FN static constexpr uint64 column_step(int k) {
     return uint64((k / (panel_columns / 16) * panel_bytes + k % (panel_columns / 16) * 32) / 16);

@@ -10,24 +10,25 @@ namespace saccade::cuda {
 enum class RowOrder : int { rising = 0, folded = 1 };
 
 /// The row tiles of this block: every gridDim.x-th, or every gridDim.x-th pair. Tiles of one head stay together in time,
-/// so that its K and V stay in L2.
-template <int tile_m, RowOrder order>
+/// so that its K and V stay in L2. `Config`: tile_m, row_order, varlen.
+template <class Config>
 struct RowTiles {
+  static constexpr bool folded = Config::row_order == RowOrder::folded;
+
   const KernelParams& params;
   uint32 tiles_per_head;
   uint32 index = blockIdx.x;  ///< of the tile or pair
   bool second = false;        ///< of its pair
 
   SACCADE_FN explicit RowTiles(const KernelParams& kernel_params)
-      : params(kernel_params), tiles_per_head(uint32(ceil_div(kernel_params.seqlen_q, tile_m))) {}
+      : params(kernel_params), tiles_per_head(uint32(ceil_div(kernel_params.seqlen_q, Config::tile_m))) {}
 
   /// The next row tile that has rows; false when there is none.
-  template <bool varlen>
   SACCADE_FN bool next(WorkItem& item, Sequence& sequence) {
     for (; exists(); advance()) {
       item = this->item();
-      sequence = sequence_of<varlen>(params, item.batch);
-      if (varlen && item.q_first >= sequence.len_q) continue;
+      sequence = sequence_of<Config::varlen>(params, item.batch);
+      if (Config::varlen && item.q_first >= sequence.len_q) continue;
       advance();
       return true;
     }
@@ -35,25 +36,23 @@ struct RowTiles {
   }
 
  private:
-  SACCADE_FN bool exists() const { return index < per_head() * uint32(params.heads_q) * uint32(params.batch); }
+  SACCADE_FN bool exists() const { return index < turns_per_head() * uint32(params.heads_q) * uint32(params.batch); }
 
   SACCADE_FN WorkItem item() const {
-    const uint32 head_index = index / per_head();
-    uint32 tile = index - head_index * per_head();
-    if (order == RowOrder::folded && !second) tile = tiles_per_head - 1 - tile;
+    const uint32 head_index = index / turns_per_head();
+    uint32 tile = index - head_index * turns_per_head();
+    if (folded && !second) tile = tiles_per_head - 1 - tile;
     const uint32 batch = head_index / uint32(params.heads_q);
-    return {int(batch), int(head_index - batch * uint32(params.heads_q)), int(tile) * tile_m};
+    return {int(batch), int(head_index - batch * uint32(params.heads_q)), int(tile) * Config::tile_m};
   }
 
   SACCADE_FN void advance() {
-    const uint32 place = index % per_head();
-    second = order == RowOrder::folded && !second && tiles_per_head - 1 - place != place;
+    const uint32 place = index % turns_per_head();
+    second = folded && !second && tiles_per_head - 1 - place != place;
     if (!second) index += gridDim.x;
   }
 
-  SACCADE_FN uint32 per_head() const {
-    return order == RowOrder::folded ? (tiles_per_head + 1) / 2 : tiles_per_head;
-  }
+  SACCADE_FN uint32 turns_per_head() const { return folded ? (tiles_per_head + 1) / 2 : tiles_per_head; }
 };
 
 }  // namespace saccade::cuda

@@ -104,14 +104,12 @@ struct Consumer {
     State state(Rules::has_score ? kLog2E : log2_scale_of(params.scale));
     TileNote note;
     do {
-      note = weigh_tile<false>(state, true);
-      while (!note.last()) {
-        if (!Rules::has_mask || state.has_weights) {
-          note = weigh_tile<true>(state, false);
-        } else {
-          note = weigh_tile<false>(state, false);
-        }
-      }
+      bool first = true;
+      do {
+        note = weigh_tile<false>(state, first);
+        first = false;
+        while (!note.last() && (!Rules::has_mask || state.has_weights)) note = weigh_tile<true>(state, false);
+      } while (!note.last());
       end_row(state);
     } while (!note.final());
     if (state.has_weights) {
@@ -131,11 +129,11 @@ struct Consumer {
     Query q;
     RowNote rows;
     Softmax softmax;
-    Softmax finished;            ///< of the row tile before, whose O is not finished yet
-    uint32 finished_row = 0;     ///< slot of its note
-    bool has_weights = false;    ///< P of the tile before is there, and its P V still to come
-    bool has_output = false;     ///< O holds products of its row tile
-    bool follows = false;        ///< there is a row tile before
+    Softmax finished;          ///< of the row tile before, whose O is not finished yet
+    uint32 finished_row = 0;   ///< slot of its note
+    bool has_weights = false;  ///< P of the tile before is there, and its P V still to come
+    bool has_output = false;   ///< O holds products of its row tile
+    bool follows = false;      ///< there is a row tile before
 
     SACCADE_FN explicit State(float log2_scale) : softmax(log2_scale), finished(log2_scale) {}
   };
@@ -165,8 +163,8 @@ struct Consumer {
   /// The warp's rows of columns 16 step.. of Q, as the A operand of mma and wgmma alike.
   SACCADE_FN void load_query_step(uint32 (&a)[4], int step) const {
     const uint32 thread = opaque(consumer_thread()) % 128, lane = thread % 32;
-    ldmatrix_x4(a, shared.query(q.slot, warpgroup) +
-                       QueryTile::offset(thread / 32 * 16 + lane % 16, 2 * step + lane / 16));
+    ldmatrix_x4(
+        a, shared.query(q.slot, warpgroup) + QueryTile::offset(thread / 32 * 16 + lane % 16, 2 * step + lane / 16));
   }
 
   /// P of the tile in slot k, while P V of the tile before runs. `steady`: of the same row tile, and P of the tile before is
@@ -186,8 +184,8 @@ struct Consumer {
     // Without a mask only a row tile that has no keys at all has an empty tile, its first.
     const bool has_keys = (steady && !Rules::has_mask) || tile_class != TileClass::empty;
     // A score program's values are not computed twice, so their maximum is taken before they are used.
-    const bool moves = Rules::has_score || tile_class == TileClass::mixed ||
-                       kv_first + tile_n > state.rows.len_kv || softmax.lacks_keys;
+    const bool moves = Rules::has_score || tile_class == TileClass::mixed || kv_first + tile_n > state.rows.len_kv ||
+                       softmax.lacks_keys;
     if (steady || state.has_weights) {
       issue_values(state);
       turn.pass();
@@ -203,8 +201,8 @@ struct Consumer {
     if (has_keys) {
       if (moves) {
         finish_scores<Config, Rules, 1, tile_n>(s, params, state.rows.context(),
-                                                WarpRows{consumer_thread(), state.rows.q_first, 16}, {0, tile_n}, kv_first,
-                                                tile_class, masked_score(softmax.log2_scale));
+                                                WarpRows{consumer_thread(), state.rows.q_first, 16}, {0, tile_n},
+                                                kv_first, tile_class, masked_score(softmax.log2_scale));
         softmax.template move_reference<tile_n>(s, factor);
       }
       softmax.template exponentiate<0, half, tile_n>(s, added);
@@ -326,7 +324,8 @@ struct Consumer {
     }
   }
 
-  SACCADE_FN void store_through_map(const Output& o, const float (&inverse)[2], const RowNote& rows, int first_row) const {
+  SACCADE_FN void store_through_map(const Output& o, const float (&inverse)[2], const RowNote& rows,
+                                    int first_row) const {
     const uint32 lane = opaque(thread_index()) % 32;
     const uint32 tile = shared.output(int(opaque(consumer_thread()) / 32));
     if (speaks) tma_store_wait_read();  // of the row tile before
@@ -339,7 +338,8 @@ struct Consumer {
 #pragma unroll
       for (int panel = 0; panel < Config::OutputTile::panels; ++panel) {
         tma_store(maps.o,
-                  {panel * Config::OutputTile::panel_columns, rows.q_row + first_row, rows.head, Config::varlen ? 0 : rows.batch},
+                  {panel * Config::OutputTile::panel_columns, rows.q_row + first_row, rows.head,
+                   Config::varlen ? 0 : rows.batch},
                   tile + panel * Config::OutputTile::panel_bytes);
       }
     }

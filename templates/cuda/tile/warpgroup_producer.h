@@ -35,15 +35,20 @@ struct Producer {
     RingPlace<Config::v_stages> v;
     RingPlace<Config::q_stages> q;
     RingPlace<Config::row_notes> row;
-    typename Config::Rows rows(params);
+    RowTiles<Config> rows(params);
     WorkItem item, next_item;
     Sequence sequence, next_sequence;
-    bool exists = rows.template next<Config::varlen>(item, sequence);
+    bool exists = rows.next(item, sequence);
+    if (!exists) {  // nothing for this block: a row tile without rows and keys ends it
+      item = {};
+      sequence = {};
+      exists = true;
+    }
     bool has_query = false;  // Q of the row tile is on its way already
     while (exists) {
       const RuleContext context{item.batch, item.head, sequence.len_q, sequence.len_kv};
       typename Config::Walk walk(params, context, item.q_first);
-      const bool goes_on = rows.template next<Config::varlen>(next_item, next_sequence);
+      const bool goes_on = rows.next(next_item, next_sequence);
       const Place place{item.head / params.group, Config::varlen ? 0 : item.batch, int(sequence.kv_row),
                         sequence.len_kv};
       TileNote note, before = {};
@@ -123,8 +128,8 @@ struct Producer {
     if (!note.has_keys()) return mbarrier_arrive(full);
     mbarrier_arrive_expect(full, Tile::loaded_bytes);
     load_tile<Tile>(tile, map,
-                    {0, coordinate(place.row + note.tile() * Config::tile_n, stride.row), coordinate(place.head, stride.head),
-                     coordinate(place.batch, stride.batch)},
+                    {0, coordinate(place.row + note.tile() * Config::tile_n, stride.row),
+                     coordinate(place.head, stride.head), coordinate(place.batch, stride.batch)},
                     full);
   }
 };

@@ -22,7 +22,6 @@ struct WarpgroupConfig : Schedule {
   using KeyTile = PanelTile<Schedule::tile_n, columns_qk>;
   using ValueTile = PanelTile<Schedule::tile_n, columns_v>;
   using OutputTile = PanelTile<16, columns_v>;  ///< of a warp
-  using Rows = RowTiles<tile_m, Schedule::row_order>;
   using Walk = WarpgroupWalk<Rules, warpgroups, Schedule::tile_n>;
   /// Some tiles of V hold values that must not meet the weights of other keys, which are 0: NaN and infinities of masked
   /// keys, and whatever follows the last key of a sequence among others.
@@ -46,7 +45,8 @@ struct RowNote {
   int q_row, kv_row;  ///< varlen: where the sequence starts; tensor maps count rows in 31 bits
 
   SACCADE_FN static RowNote of(const WorkItem& item, const Sequence& sequence) {
-    return {item.batch, item.head, item.q_first, sequence.len_q, sequence.len_kv, int(sequence.q_row), int(sequence.kv_row)};
+    return {item.batch,      item.head,           item.q_first,        sequence.len_q,
+            sequence.len_kv, int(sequence.q_row), int(sequence.kv_row)};
   }
   SACCADE_FN void store(uint32 address) const {
     store_shared(address, Chunk{{uint32(batch), uint32(head), uint32(q_first), uint32(len_q)}});
@@ -54,7 +54,8 @@ struct RowNote {
   }
   SACCADE_FN static RowNote load(uint32 address) {
     const Chunk a = load_shared_chunk(address), b = load_shared_chunk(address + 16);
-    return {int(a.word[0]), int(a.word[1]), int(a.word[2]), int(a.word[3]), int(b.word[0]), int(b.word[1]), int(b.word[2])};
+    return {int(a.word[0]), int(a.word[1]), int(a.word[2]), int(a.word[3]),
+            int(b.word[0]), int(b.word[1]), int(b.word[2])};
   }
   SACCADE_FN RuleContext context() const { return {batch, head, len_q, len_kv}; }
 };
@@ -65,7 +66,9 @@ template <class Config>
 struct WarpgroupShared {
   uint32 base;
 
-  SACCADE_FN uint32 output(int warp) const { return value(Config::v_stages) + uint32(warp * Config::OutputTile::bytes); }
+  SACCADE_FN uint32 output(int warp) const {
+    return value(Config::v_stages) + uint32(warp * Config::OutputTile::bytes);
+  }
   /// Each warpgroup has slots of Q of its own.
   SACCADE_FN uint32 query(uint32 slot, int warpgroup) const {
     return base + (slot * Config::warpgroups + uint32(warpgroup)) * Config::QueryTile::bytes;

@@ -101,7 +101,9 @@ struct WarpgroupWalk {
         batch_first = next_batch;
         next_batch += 32;
         const int tile = batch_first + int(thread_index() % 32);
-        classes = tile < end_tile ? classify_warpgroups<Rules, warpgroups, tile_n>(params, context, q_first, tile * tile_n) : 0;
+        classes = tile < end_tile
+                      ? classify_warpgroups<Rules, warpgroups, tile_n>(params, context, q_first, tile * tile_n)
+                      : 0;
         waiting = __ballot_sync(kFullWarp, classes != 0);
       }
     }
