@@ -27,6 +27,7 @@ struct ForwardConfig : Schedule {
   static constexpr int m_tiles = warp_rows / 16;
   static_assert(warp_rows % 16 == 0 && Schedule::tile_n % 16 == 0);
 
+  static constexpr bool masks_whole_tiles = false;  ///< but some columns at a time
   static constexpr int columns_qk = round_up(Schedule::head_dim_qk, 16);
   /// With all of Q in registers, and K kept until V is used, scores are computed a step ahead of the exponentials. Else
   /// all of S comes first: each step would read Q again.

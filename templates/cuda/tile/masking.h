@@ -135,6 +135,36 @@ SACCADE_FN void apply_long_mask(Accumulator<m_tiles, tile_n>& s, const KernelPar
   }
 }
 
+/// The same for a whole tile, where the code stands once: a loop over the lane's columns gathers a bit for each element.
+template <class Rules, int m_tiles, int tile_n>
+SACCADE_FN void apply_long_mask_to_tile(Accumulator<m_tiles, tile_n>& s, const KernelParams& params,
+                                        const RuleContext& context, const WarpRows& warp, int kv_first, float masked) {
+  constexpr int lane_columns = tile_n / 4, words = ceil_div(lane_columns, 32), rows = 2 * m_tiles;
+  const LanePlace place = warp.place();
+  uint32 kept[words][rows] = {};
+#pragma unroll
+  for (int word = 0; word < words; ++word) {
+#pragma unroll 1
+    for (int bit = 0; bit < minimum(32, lane_columns - 32 * word); ++bit) {
+      const int kv_idx = kv_first + place.first_column + (16 * word + bit / 2) * 8 + bit % 2;
+#pragma unroll
+      for (int r = 0; r < rows; ++r) {
+        const bool keep =
+            kv_idx < context.len_kv && Rules::keep(params, context.element(place.first_row + 8 * r, kv_idx));
+        kept[word][r] |= uint32(keep) << bit;
+      }
+    }
+  }
+#pragma unroll
+  for (int column = 0; column < lane_columns; ++column) {
+#pragma unroll
+    for (int r = 0; r < rows; ++r) {
+      float& value = s[r / 2][column / 2][r % 2 * 2 + column % 2];
+      value = (kept[column / 32][r] >> column % 32 & 1) != 0 ? value : masked;
+    }
+  }
+}
+
 /// Score program and mask, where they apply: `tile_class` is that of the rows. Keys beyond the last become `masked` too.
 template <class Config, class Rules, int m_tiles, int tile_n>
 SACCADE_FN void finish_scores(Accumulator<m_tiles, tile_n>& s, const KernelParams& params, const RuleContext& context,
@@ -147,7 +177,9 @@ SACCADE_FN void finish_scores(Accumulator<m_tiles, tile_n>& s, const KernelParam
   if constexpr (!Rules::has_mask) {
     if (tail) mask_tail<m_tiles, tile_n>(s, context, warp, columns, kv_first, masked);
   } else if (tail || tile_class == TileClass::mixed) {
-    if constexpr (Config::long_mask) {
+    if constexpr (Config::long_mask && Config::masks_whole_tiles) {
+      apply_long_mask_to_tile<Rules, m_tiles, tile_n>(s, params, context, warp, kv_first, masked);
+    } else if constexpr (Config::long_mask) {
       apply_long_mask<Rules, m_tiles, tile_n>(s, params, context, warp, columns, kv_first, masked);
     } else {
       apply_mask<Rules, m_tiles, tile_n>(s, params, context, warp, columns, kv_first, masked);

@@ -28,6 +28,9 @@ struct Producer {
   const TensorMaps& maps;
   WarpgroupShared<Config> shared;
 
+  /// Q of the next row tile, where there is a slot, and where three consumers have left registers for it.
+  static constexpr bool loads_ahead = Config::q_stages > 1 && Config::warpgroups < 3;
+
   SACCADE_FN void run() const {
     const bool loads = thread_index() == 0;
     if (loads) prefetch_maps();
@@ -61,7 +64,7 @@ struct Producer {
         if (tile == 0 && !has_query) load_query(q, row, item, sequence, loads);
         if (tile == 0) has_query = false;
         if (tile > 0) load_value(v, before, place, loads);
-        if (Config::q_stages > 1 && tile == 1 && goes_on) {  // the row tile before is done, and its slot free
+        if (loads_ahead && tile == 1 && goes_on) {  // the row tile before is done, and its slot free
           load_query(q, row, next_item, next_sequence, loads);
           has_query = true;
         }
