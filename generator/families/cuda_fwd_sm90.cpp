@@ -40,12 +40,6 @@ std::int64_t row_tiles(const Shape& shape, const Parameters& p) {
   return (shape.seqlen_q + tile_m - 1) / tile_m * shape.heads_q * shape.batch;
 }
 
-/// What blocks take in turn (templates/cuda/tile/row_tiles.h): row tiles, or pairs of them.
-std::int64_t turns(const Shape& shape, const Parameters& p) {
-  const std::int64_t tiles = (shape.seqlen_q + p.tile_m() - 1) / p.tile_m();
-  return (p.row_order == 1 ? (tiles + 1) / 2 : tiles) * shape.heads_q * shape.batch;
-}
-
 Status legal(const Problem& problem, const Target& target, const Shape& shape, const Schedule& schedule) {
   SACCADE_TRY(supports(problem, target));
   SACCADE_TRY(validate(shape, problem));
@@ -137,8 +131,7 @@ LaunchGeometry launch_geometry(const Problem& problem, const Target& target, con
   if (items == 0 || no_rows) return geometry;
   Launch launch;
   launch.symbol = kForwardSymbol;
-  launch.grid =
-      static_cast<std::uint32_t>(std::min<std::int64_t>(turns(shape, *parameters), std::max(target.sm_count, 1)));
+  launch.grid = static_cast<std::uint32_t>(std::min<std::int64_t>(items, std::max(target.sm_count, 1)));
   launch.block = static_cast<std::uint32_t>(parameters->threads());
   launch.shared_bytes = static_cast<std::uint32_t>(cuda_sm90::shared_bytes(problem, *parameters));
   launch.work_items = items;

@@ -37,7 +37,8 @@ Cost cost(const Problem& problem, const Target& target, const Shape& shape, cons
   const auto padded = [](int head_dim) { return (head_dim + 15) / 16 * 16.0; };
   const double columns_qk = padded(problem.head_dim_qk), columns_v = padded(problem.head_dim_v);
   const double heads = static_cast<double>(shape.batch) * static_cast<double>(shape.heads_q);
-  const double row_tiles = std::ceil(static_cast<double>(shape.seqlen_q) / p.tile_m()) * heads;
+  const double tiles_per_head = std::ceil(static_cast<double>(shape.seqlen_q) / p.tile_m());
+  const double row_tiles = tiles_per_head * heads;
   const double kv_tiles = std::max(1.0, std::ceil(static_cast<double>(shape.seqlen_kv) / tile_n) * density.computed);
   const double mixed_share = density.computed > 0 ? density.mixed / density.computed : 0;
 
@@ -61,7 +62,7 @@ Cost cost(const Problem& problem, const Target& target, const Shape& shape, cons
   const bool uneven = density.computed < 0.95;
   const double share = std::ceil(rounds) > 0 ? rounds / std::ceil(rounds) : 1;
   const double rounds_paid = !uneven            ? std::ceil(rounds)
-                             : p.row_order == 1 ? std::max(1.0, 2 * std::ceil(rounds / 2))
+                             : p.row_order == 1 ? std::max(1.0, rounds * (tiles_per_head < 4 ? 1.3 : 1.02))
                                                 : std::max(1.0, rounds * 1.15 + 0.5);
   cost.wave_efficiency = uneven ? rounds / rounds_paid : share;
   const double to_us = rounds_paid / std::max(target.clock_mhz, 1) * 1.13;  // clocks are not at their highest

@@ -1,6 +1,7 @@
 #include "runtime/cuda/tensor_map.h"
 
-#include <algorithm>
+#include <array>
+#include <cstddef>
 
 #include <fmt/format.h>
 
@@ -21,13 +22,15 @@ Dimension dimension_of(std::int64_t extent, std::int64_t stride) {
 }
 
 Status encode_one(const Driver& driver, const char* name, const TensorMapSpec& spec, const void* data,
-                  const TensorStrides& strides, TensorMap& map) {
+                  const TensorStrides& strides, bool is_read, TensorMap& map) {
   const Dimension rows = dimension_of(spec.rows, strides.row), heads = dimension_of(spec.heads, strides.head),
                   batch = dimension_of(spec.batch, strides.batch);
   const unsigned long long extents[] = {static_cast<unsigned long long>(spec.head_dim), rows.extent, heads.extent,
                                         batch.extent};
   const unsigned long long stride_bytes[] = {rows.stride_bytes, heads.stride_bytes, batch.stride_bytes};
-  const unsigned box[] = {static_cast<unsigned>(spec.box_columns), static_cast<unsigned>(spec.box_rows), 1, 1};
+  // Rows of stride 0 are read one by one (templates/cuda/tile/warpgroup_producer.h).
+  const int box_rows = is_read && strides.row == 0 ? 1 : spec.box_rows;
+  const unsigned box[] = {static_cast<unsigned>(spec.box_columns), static_cast<unsigned>(box_rows), 1, 1};
   const unsigned element_strides[] = {1, 1, 1, 1};
   const int swizzle = spec.box_columns * kElementBytes == 128 ? kTensorMapSwizzle128 : kTensorMapSwizzle64;
   const Result result =
@@ -39,16 +42,51 @@ Status encode_one(const Driver& driver, const char* name, const TensorMapSpec& s
                                           batch.stride_bytes, heads.stride_bytes, rows.stride_bytes));
 }
 
-}  // namespace
-
-Status encode(const Driver& driver, const TensorMapSpecs& specs, const KernelParams& params, TensorMaps& maps) {
+Status encode_all(const Driver& driver, const TensorMapSpecs& specs, const KernelParams& params, TensorMaps& maps) {
   // Without keys nothing is read of K and V, which may be null then.
   const void* k = params.k != nullptr ? params.k : params.q;
   const void* v = params.v != nullptr ? params.v : params.q;
-  SACCADE_TRY(encode_one(driver, "q", specs.q, params.q, params.q_stride, maps.q));
-  SACCADE_TRY(encode_one(driver, "k", specs.k, k, params.k_stride, maps.k));
-  SACCADE_TRY(encode_one(driver, "v", specs.v, v, params.v_stride, maps.v));
-  return specs.o ? encode_one(driver, "o", *specs.o, params.o, params.o_stride, maps.o) : Status();
+  SACCADE_TRY(encode_one(driver, "q", specs.q, params.q, params.q_stride, true, maps.q));
+  SACCADE_TRY(encode_one(driver, "k", specs.k, k, params.k_stride, true, maps.k));
+  SACCADE_TRY(encode_one(driver, "v", specs.v, v, params.v_stride, true, maps.v));
+  return specs.o ? encode_one(driver, "o", *specs.o, params.o, params.o_stride, false, maps.o) : Status();
+}
+
+bool same(const TensorStrides& a, const TensorStrides& b) {
+  return a.batch == b.batch && a.head == b.head && a.row == b.row;
+}
+
+/// The maps of a run, and all that they follow from.
+struct Encoded {
+  const void *q = nullptr, *k = nullptr, *v = nullptr, *o = nullptr;
+  TensorStrides q_stride{}, k_stride{}, v_stride{}, o_stride{};
+  TensorMapSpecs specs;
+  TensorMaps maps{};
+
+  bool holds(const TensorMapSpecs& wanted, const KernelParams& params) const {
+    return q == params.q && k == params.k && v == params.v && o == params.o && same(q_stride, params.q_stride) &&
+           same(k_stride, params.k_stride) && same(v_stride, params.v_stride) && same(o_stride, params.o_stride) &&
+           specs == wanted;
+  }
+};
+
+}  // namespace
+
+Status encode(const Driver& driver, const TensorMapSpecs& specs, const KernelParams& params, TensorMaps& maps) {
+  constexpr std::size_t kRemembered = 4;  // layers that take turns in the same buffers
+  thread_local std::array<Encoded, kRemembered> remembered;
+  thread_local std::size_t next = 0;
+  for (const Encoded& entry : remembered) {
+    if (params.q != nullptr && entry.holds(specs, params)) {
+      maps = entry.maps;
+      return {};
+    }
+  }
+  SACCADE_TRY(encode_all(driver, specs, params, maps));
+  remembered[next] = {params.q,        params.k,        params.v,        params.o, params.q_stride,
+                      params.k_stride, params.v_stride, params.o_stride, specs,    maps};
+  next = (next + 1) % kRemembered;
+  return {};
 }
 
 }  // namespace saccade::cuda

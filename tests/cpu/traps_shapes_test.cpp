@@ -194,8 +194,9 @@ TEST_F(Traps, EveryViewGivesTheSameAnswer) {
   for (const DataType dtype : trap_dtypes()) {
     for (const View view :
          {View::heads_outer, View::rows_outer, View::packed, View::gapped_rows, View::longer_rows, View::expanded_heads,
-          View::expanded_batch, View::aligned_8, View::aligned_4, View::aligned_2}) {
-      const bool input_only = view == View::expanded_heads || view == View::expanded_batch;
+          View::expanded_batch, View::expanded_rows, View::aligned_8, View::aligned_4, View::aligned_2}) {
+      const bool input_only =
+          view == View::expanded_heads || view == View::expanded_batch || view == View::expanded_rows;
       const Views views{.q = view, .k = view, .v = view, .o = input_only ? View::rows_outer : view};
       expect_right(random_call({.dtype = dtype, .head_dim_qk = 40, .mask = kCausal},
                                {.batch = 2, .heads_q = 4, .heads_kv = 2, .seqlen_q = 67, .seqlen_kv = 67}, views),

@@ -51,6 +51,7 @@ TensorStrides strides_of(const Extent& extent, View view, std::int64_t element_b
     case View::longer_rows: return heads_outer(extent, dim, extent.rows + 9);
     case View::expanded_heads: return {extent.rows * dim, 0, dim};
     case View::expanded_batch: return {0, extent.rows * dim, dim};
+    case View::expanded_rows: return {all_heads, dim, 0};
     case View::aligned_8:
     case View::aligned_4:
     case View::aligned_2:
@@ -85,6 +86,7 @@ const char* name_of(View view) {
     case View::longer_rows: return "longer_rows";
     case View::expanded_heads: return "expanded_heads";
     case View::expanded_batch: return "expanded_batch";
+    case View::expanded_rows: return "expanded_rows";
     case View::aligned_8: return "aligned_8";
     case View::aligned_4: return "aligned_4";
     case View::aligned_2: return "aligned_2";

@@ -25,6 +25,7 @@ enum class View : std::uint8_t {
   longer_rows,     ///< heads_outer with unused rows after each head, as in a cache that is not full
   expanded_heads,  ///< all heads share memory (stride 0); inputs only
   expanded_batch,  ///< all batch entries share memory (stride 0); inputs only
+  expanded_rows,   ///< all rows share memory (stride 0); inputs only
   aligned_8,       ///< pointer and strides divisible by 8 bytes and no more
   aligned_4,
   aligned_2,  ///< (4 for fp32)

@@ -58,14 +58,16 @@ GridKernel make_kernel(int index, const GridOptions& options, Random& random) {
 }
 
 bool shares_memory(const Views& views) {
-  const auto shared = [](View view) { return view == View::expanded_heads || view == View::expanded_batch; };
+  const auto shared = [](View view) {
+    return view == View::expanded_heads || view == View::expanded_batch || view == View::expanded_rows;
+  };
   return shared(views.k) || shared(views.v);
 }
 
 View input_view(Random& random) {
   return random.pick({View::heads_outer, View::heads_outer, View::rows_outer, View::rows_outer, View::packed,
-                      View::gapped_rows, View::longer_rows, View::expanded_heads, View::expanded_batch, View::aligned_8,
-                      View::aligned_4, View::aligned_2});
+                      View::gapped_rows, View::longer_rows, View::expanded_heads, View::expanded_batch,
+                      View::expanded_rows, View::aligned_8, View::aligned_4, View::aligned_2});
 }
 
 View output_view(Random& random) {

@@ -5,23 +5,31 @@
 
 namespace saccade::cuda {
 
-/// Rising: tiles as they come. Folded: a head's last tile, then its first, then the last but one ..., two to a block: as
-/// much work for each block when later rows have more keys (causal).
+/// Rising: tiles as they come. Folded: as much work for each block when later rows have more keys (causal). Most row tiles
+/// go two by two, a head's last with its first, the last but one with the second ...; what whole rounds of the blocks leave
+/// over goes one by one, the longest first and there and back over the blocks.
 enum class RowOrder : int { rising = 0, folded = 1 };
 
-/// The row tiles of this block: every gridDim.x-th, or every gridDim.x-th pair. Tiles of one head stay together in time,
-/// so that its K and V stay in L2. `Config`: tile_m, row_order, varlen.
+/// The row tiles of this block, in the order in which it computes them. Tiles of one head stay together in time, so that its
+/// K and V stay in L2. `Config`: tile_m, row_order, varlen.
 template <class Config>
 struct RowTiles {
   static constexpr bool folded = Config::row_order == RowOrder::folded;
 
   const KernelParams& params;
   uint32 tiles_per_head;
-  uint32 index = blockIdx.x;  ///< of the tile or pair
-  bool second = false;        ///< of its pair
+  uint32 heads;               ///< of all sequences
+  uint32 round = 0;           ///< of the blocks, over row tiles or pairs, and then over what is left
+  bool second = false;        ///< folded: of its pair
+  bool left = !folded;        ///< folded: the pairs are done
+  uint32 index = blockIdx.x;  ///< of the tile, pair, or tile among those left
 
   SACCADE_FN explicit RowTiles(const KernelParams& kernel_params)
-      : params(kernel_params), tiles_per_head(uint32(ceil_div(kernel_params.seqlen_q, Config::tile_m))) {}
+      : params(kernel_params),
+        tiles_per_head(uint32(ceil_div(kernel_params.seqlen_q, Config::tile_m))),
+        heads(uint32(kernel_params.heads_q) * uint32(kernel_params.batch)) {
+    if (folded && paired_rounds() == 0) left = true;
+  }
 
   /// The next row tile that has rows; false when there is none.
   SACCADE_FN bool next(WorkItem& item, Sequence& sequence) {
@@ -36,23 +44,85 @@ struct RowTiles {
   }
 
  private:
-  SACCADE_FN bool exists() const { return index < turns_per_head() * uint32(params.heads_q) * uint32(params.batch); }
+  SACCADE_FN bool exists() const { return !left || index < tiles_left(); }
 
   SACCADE_FN WorkItem item() const {
-    const uint32 head_index = index / turns_per_head();
-    uint32 tile = index - head_index * turns_per_head();
-    if (folded && !second) tile = tiles_per_head - 1 - tile;
+    uint32 head_index, tile;
+    if (!folded) {
+      head_index = index / tiles_per_head;
+      tile = index - head_index * tiles_per_head;
+    } else if (left) {
+      find_left(head_index, tile);
+    } else {
+      head_index = index / pairs_per_head();
+      tile = index - head_index * pairs_per_head();
+      if (!second) tile = tiles_per_head - 1 - tile;
+    }
     const uint32 batch = head_index / uint32(params.heads_q);
     return {int(batch), int(head_index - batch * uint32(params.heads_q)), int(tile) * Config::tile_m};
   }
 
   SACCADE_FN void advance() {
-    const uint32 place = index % turns_per_head();
-    second = folded && !second && tiles_per_head - 1 - place != place;
-    if (!second) index += gridDim.x;
+    if (!left) {
+      const uint32 place = index % pairs_per_head();
+      second = !second && tiles_per_head - 1 - place != place;
+      if (second) return;
+      if (++round == paired_rounds()) {
+        left = true;
+        round = 0;
+      }
+    } else {
+      ++round;
+    }
+    const bool back = folded && left && round % 2 != 0;
+    index = round * gridDim.x + (back ? gridDim.x - 1 - blockIdx.x : blockIdx.x);
   }
 
-  SACCADE_FN uint32 turns_per_head() const { return folded ? (tiles_per_head + 1) / 2 : tiles_per_head; }
+  SACCADE_FN uint32 pairs_per_head() const { return (tiles_per_head + 1) / 2; }
+
+  /// Whole rounds of the blocks over pairs but for the last, from which the rest could not be evened out (but few tiles a
+  /// head are as even without it).
+  SACCADE_FN uint32 paired_rounds() const {
+    const uint32 rounds = pairs_per_head() * heads / gridDim.x, spared = tiles_per_head >= 8 ? 1 : 0;
+    return rounds > spared ? rounds - spared : 0;
+  }
+
+  /// The heads that are left: all tiles of `whole` of them, and perhaps, of the one before, the tiles but for `taken` at
+  /// either end.
+  struct Left {
+    uint32 first_whole, whole, taken;
+    SACCADE_FN uint32 with_part() const { return whole + (taken > 0 ? 1 : 0); }
+  };
+  SACCADE_FN Left heads_left() const {
+    const uint32 pairs = paired_rounds() * gridDim.x;
+    const uint32 first_whole = uint32(ceil_div(int(pairs), int(pairs_per_head())));
+    return {first_whole, heads - first_whole, pairs % pairs_per_head()};
+  }
+
+  SACCADE_FN uint32 tiles_left() const {
+    if (!folded) return tiles_per_head * heads;
+    const Left rest = heads_left();
+    return rest.whole * tiles_per_head + (rest.taken > 0 ? tiles_per_head - 2 * rest.taken : 0);
+  }
+
+  /// Tile `index` of those left when they are sorted by row, the last rows first.
+  SACCADE_FN void find_left(uint32& head_index, uint32& tile) const {
+    const Left rest = heads_left();
+    const uint32 above = rest.taken * rest.whole;  // tiles of rows of which the part has none
+    const uint32 middle = (tiles_per_head - 2 * rest.taken) * rest.with_part();
+    uint32 place = index, across = rest.whole, first_row = tiles_per_head - 1, first_head = rest.first_whole;
+    if (place >= above + middle) {
+      place -= above + middle;
+      first_row = rest.taken - 1;
+    } else if (place >= above) {
+      place -= above;
+      first_row -= rest.taken;
+      across = rest.with_part();
+      first_head = rest.first_whole + rest.whole - across;
+    }
+    tile = first_row - place / across;
+    head_index = first_head + place % across;
+  }
 };
 
 }  // namespace saccade::cuda

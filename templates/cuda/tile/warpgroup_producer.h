@@ -7,12 +7,18 @@
 
 namespace saccade::cuda {
 
-/// Starts the loads of a whole tile: `place` is that of its first panel.
+/// Starts the loads of a whole tile: `place` is that of its first panel. Where rows have stride 0, the map has one row, which
+/// becomes every row of the tile.
 template <class Tile>
-SACCADE_FN void load_tile(uint32 shared, const TensorMap& map, TilePlace place, uint32 barrier) {
+SACCADE_FN void load_tile(uint32 shared, const TensorMap& map, TilePlace place, int64 row_stride, uint32 barrier) {
 #pragma unroll
   for (int panel = 0; panel < Tile::panels; ++panel) {
-    tma_load(shared + panel * Tile::panel_bytes, map, place, barrier);
+    tma_load(shared, map, place, barrier);
+    if (row_stride == 0) {
+#pragma unroll 1
+      for (int row = 1; row < Tile::rows; ++row) tma_load(shared + row * Tile::pitch_bytes, map, place, barrier);
+    }
+    shared += Tile::panel_bytes;
     place.column += Tile::panel_columns;
   }
 }
@@ -102,7 +108,8 @@ struct Producer {
       const TilePlace place{0, coordinate(int(sequence.q_row) + item.q_first + w * kWarpgroupRows, params.q_stride.row),
                             coordinate(item.head, params.q_stride.head),
                             Config::varlen ? 0 : coordinate(item.batch, params.q_stride.batch)};
-      load_tile<typename Config::QueryTile>(shared.query(q.slot, w), maps.q, place, shared.query_full(q.slot, w));
+      load_tile<typename Config::QueryTile>(shared.query(q.slot, w), maps.q, place, params.q_stride.row,
+                                            shared.query_full(q.slot, w));
     }
     q.advance();
     row.advance();
@@ -133,7 +140,7 @@ struct Producer {
     load_tile<Tile>(tile, map,
                     {0, coordinate(place.row + note.tile() * Config::tile_n, stride.row),
                      coordinate(place.head, stride.head), coordinate(place.batch, stride.batch)},
-                    full);
+                    stride.row, full);
   }
 };
 
