@@ -11,7 +11,7 @@ namespace {
 
 struct Field {
   const char* name;
-  std::int64_t Parameters::*member;
+  std::int64_t Parameters::* member;
 };
 constexpr Field kFields[] = {
     {"streaming", &Parameters::streaming},     {"tile_m", &Parameters::tile_m},

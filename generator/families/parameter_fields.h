@@ -17,7 +17,7 @@ namespace saccade {
 template <class Parameters>
 struct ParameterField {
   std::string_view name;
-  std::int64_t Parameters::*member;
+  std::int64_t Parameters::* member;
   std::int64_t lowest, highest;
 };
 

@@ -1,5 +1,6 @@
 saccade_test(test_cuda_family
-  SOURCES ${CMAKE_CURRENT_LIST_DIR}/cuda_family_test.cpp ${CMAKE_CURRENT_LIST_DIR}/target_test.cpp
+  SOURCES ${CMAKE_CURRENT_LIST_DIR}/cuda_family_test.cpp ${CMAKE_CURRENT_LIST_DIR}/cuda_sm90_family_test.cpp
+          ${CMAKE_CURRENT_LIST_DIR}/target_test.cpp
   LIBRARIES saccade_generator)
 
 # Not a test: writes kernels for the experiments in tests/gpu/kernel_dev.
