@@ -1,3 +1,5 @@
+#include <string>
+
 #include <gtest/gtest.h>
 
 #include "runtime/cuda/ptxas_log.h"
@@ -47,6 +49,50 @@ TEST(PtxasLog, SaysNothingOfALogThatSaysNothing) {
     EXPECT_EQ(parse_ptxas_log(log).kernels, 0) << log;
     EXPECT_EQ(parse_ptxas_log(log).spill_bytes, 0) << log;
   }
+}
+
+TEST(PtxasLog, SaysWhenTheShareOfRegistersWasIgnored) {
+  for (const char* reason :
+       {"(C7508) Potential Performance Loss: 'setmaxnreg' ignored; unable to determine register count at entry.",
+        "(C7505) Potential Performance Loss: 'setmaxnreg' ignored to allow debugging.",
+        "(C7504) Potential Performance Loss: 'setmaxnreg' ignored to maintain compatibility across compilation "
+        "units."}) {
+    const PtxasUsage usage =
+        parse_ptxas_log("ptxas info    : " + std::string(reason) + "\nptxas info    : Used 168 registers\n");
+    EXPECT_TRUE(usage.keeps_registers) << reason;
+    EXPECT_FALSE(usage.serializes_wgmma) << reason;
+    EXPECT_EQ(usage.registers, 168) << reason;
+  }
+}
+
+TEST(PtxasLog, SaysWhenProductsWaitForOneAnother) {
+  for (const char* reason :
+       {"(C7510) Potential Performance Loss: wgmma.mma_async instructions are serialized due to wgmma pipeline "
+        "crossing "
+        "function boundary at a function call in the function 'saccade_forward'",
+        "(C7511) Potential Performance Loss: wgmma.mma_async instructions are serialized due to insufficient register "
+        "resources for the wgmma pipeline in the function 'saccade_forward'",
+        "(C7515) Potential Performance Loss: wgmma.mma_async instructions are serialized due to non wgmma instructions "
+        "defining accumulator registers of a wgmma between start and end of the pipeline stage in the function "
+        "'saccade_forward'"}) {
+    const PtxasUsage usage =
+        parse_ptxas_log("ptxas info    : " + std::string(reason) + "\nptxas info    : Used 240 registers\n");
+    EXPECT_TRUE(usage.serializes_wgmma) << reason;
+    EXPECT_FALSE(usage.keeps_registers) << reason;
+    EXPECT_EQ(usage.registers, 240) << reason;
+  }
+}
+
+TEST(PtxasLog, WordsOfTwoLinesAreNotOneMessage) {
+  const PtxasUsage usage = parse_ptxas_log(
+      "warning: variable \"setmaxnreg\" was declared but never referenced\n"
+      "warning: attribute \"serialized\" ignored\n"
+      "ptxas info    : (C7517) warpgroup.wait is injected in around line 43 by compiler to allow use of registers "
+      "defined by GMMA in function 'k'\n"
+      "remark: wgmma.mma_async of 64 rows\n"
+      "ptxas info    : Used 168 registers, used 1 barriers\n");
+  EXPECT_FALSE(usage.keeps_registers);
+  EXPECT_FALSE(usage.serializes_wgmma);
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
+set(here ${CMAKE_CURRENT_LIST_DIR})
 saccade_test(test_cuda_family
-  SOURCES ${CMAKE_CURRENT_LIST_DIR}/cuda_family_test.cpp ${CMAKE_CURRENT_LIST_DIR}/cuda_sm90_family_test.cpp
-          ${CMAKE_CURRENT_LIST_DIR}/target_test.cpp
+  SOURCES ${here}/cuda_family_test.cpp ${here}/cuda_sm90_family_test.cpp ${here}/cuda_sm90_launch_test.cpp
+          ${here}/cuda_row_tiles_test.cpp ${here}/target_test.cpp
   LIBRARIES saccade_generator)
 
 # Not a test: writes kernels for the experiments in tests/gpu/kernel_dev.
