@@ -17,6 +17,9 @@ inline constexpr std::int64_t kMaxBlocks = std::numeric_limits<std::int32_t>::ma
 /// ok for a forward pass of one 16-bit dtype and head dims that are multiples of 8 up to 256.
 Status check_sixteen_bit_forward(const Problem& problem);
 
+/// Columns of tiles in shared memory: head dims padded to the depth of one product.
+inline int padded(int head_dim) { return (head_dim + 15) / 16 * 16; }
+
 /// Masks that read tables are loops and guarded loads: too much code to stand once for each element.
 bool has_long_mask(const Problem& problem);
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "generator/families/cuda_common.h"
 #include "generator/family.h"
 
 namespace saccade::cuda_sm80 {
@@ -34,9 +35,6 @@ struct Parameters {
 Schedule to_schedule(const Parameters& parameters);
 /// `invalid_argument` when the family is another one, or a parameter is missing, unknown or out of any range.
 Expected<Parameters> parameters_from(const Schedule& schedule);
-
-/// Columns of the tiles in shared memory: head dims padded to the depth of one mma.
-inline int padded(int head_dim) { return (head_dim + 15) / 16 * 16; }
 
 /// Dynamic shared memory of a block: the layout of templates/cuda/forward_sm80.h, which asserts that it agrees.
 std::int64_t shared_bytes(const Problem& problem, const Parameters& parameters);

@@ -1,6 +1,7 @@
 // cuda.fwd.sm90: forward attention on TMA and wgmma from templates/cuda/forward_sm90.h. The family's contract; parameters
 // and cost are in cuda_fwd_sm90_schedule.cpp and cuda_fwd_sm90_cost.cpp.
 #include <algorithm>
+#include <limits>
 #include <string>
 
 #include <fmt/format.h>
@@ -46,11 +47,16 @@ Status legal(const Problem& problem, const Target& target, const Shape& shape, c
   SACCADE_ASSIGN(const Parameters p, parameters_from(schedule));
   SACCADE_TRY(cuda_sm90::check(problem, target, p));
   SACCADE_TRY(takes(problem, target, shape));
-  if (std::max(shape.total_q, shape.total_kv) > kMaxBlocks) {
+  constexpr std::int64_t kMaxCount = std::numeric_limits<std::int32_t>::max();
+  constexpr std::int64_t kMaxKeyTiles = 1 << 23;  // TileNote of templates/cuda/tile/warpgroup_walk.h
+  if (shape.seqlen_kv / p.tile_n >= kMaxKeyTiles) {
+    return Status::unsupported(fmt::format("counts tiles of keys in 23 bits, and {} keys have more", shape.seqlen_kv));
+  }
+  if (std::max(shape.total_q, shape.total_kv) > kMaxCount) {
     return Status::unsupported(
         fmt::format("counts rows in 31 bits, and there are {}", std::max(shape.total_q, shape.total_kv)));
   }
-  if (row_tiles(shape, p) > kMaxBlocks) {
+  if (row_tiles(shape, p) > kMaxCount) {
     return Status::unsupported(fmt::format("counts row tiles in 31 bits, and there are {}", row_tiles(shape, p)));
   }
   return {};

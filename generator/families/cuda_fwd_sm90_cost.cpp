@@ -34,7 +34,6 @@ Cost cost(const Problem& problem, const Target& target, const Shape& shape, cons
   const Parameters& p = *parsed;
   const double tile_n = static_cast<double>(p.tile_n), warpgroups = static_cast<double>(p.warpgroups);
   const MaskDensity density = mask_density(problem, shape, bindings, p.tile_m(), static_cast<int>(p.tile_n));
-  const auto padded = [](int head_dim) { return (head_dim + 15) / 16 * 16.0; };
   const double columns_qk = padded(problem.head_dim_qk), columns_v = padded(problem.head_dim_v);
   const double heads = static_cast<double>(shape.batch) * static_cast<double>(shape.heads_q);
   const double tiles_per_head = std::ceil(static_cast<double>(shape.seqlen_q) / p.tile_m());

@@ -12,11 +12,12 @@ struct Product {
   std::string_view name;  ///< of the struct template
   DataType type;
   int n;
-  bool a_in_registers, b_transposed;
+  bool a_in_registers;
+  bool b_transposed;  ///< its rows are the inner dimension
 };
 
 std::string emit(const Product& product) {
-  const int accumulators = product.n / 2, a_operands = product.a_in_registers ? 4 : 1;
+  const int accumulators = product.n / 2;
   std::string registers, constraints;
   for (int i = 0; i < accumulators; ++i) {
     registers += fmt::format("{}%{}", i == 0 ? "" : ", ", i);
@@ -26,14 +27,13 @@ std::string emit(const Product& product) {
                                             : ", ",
                                i / 4, i % 4);
   }
-  const std::string a = product.a_in_registers ? fmt::format("{{{{%{}, %{}, %{}, %{}}}}}", accumulators,
-                                                             accumulators + 1, accumulators + 2, accumulators + 3)
+  const std::string a = product.a_in_registers ? fmt::format("{{%{}, %{}, %{}, %{}}}", accumulators, accumulators + 1,
+                                                             accumulators + 2, accumulators + 3)
                                                : fmt::format("%{}", accumulators);
-  const int b = accumulators + a_operands;
-  const std::string a_text = product.a_in_registers ? a.substr(1, a.size() - 2) : a;
-  // Scale of A and B by 1, then which operands have their rows as the inner dimension; A can only in shared memory.
-  const std::string_view flags = product.a_in_registers ? (product.b_transposed ? "1, 1, 1" : "1, 1, 0")
-                                                        : (product.b_transposed ? "1, 1, 0, 1" : "1, 1, 0, 0");
+  const int b = accumulators + (product.a_in_registers ? 4 : 1);
+  // A and B times 1; then which of those in shared memory are transposed, and A never is.
+  const std::string flags =
+      fmt::format("1, 1, {}{}", product.a_in_registers ? "" : "0, ", product.b_transposed ? 1 : 0);
   const std::string_view type = name_of(product.type);
   return fmt::format(
       "template <>\nstruct {0}<{1}, {2}> {{\n"
@@ -45,12 +45,9 @@ std::string emit(const Product& product) {
       "        : {9}\n"
       "        : {10}, \"l\"(b), \"r\"(int(accumulate)));\n"
       "  }}\n}};\n",
-      product.name, type, product.n, product.a_in_registers ? "const uint32 (&a)[4]" : "uint64 a", b + 1, registers,
-      a_text, b, flags, constraints,
-      product.a_in_registers ? R"("r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]))" : R"("l"(a))");
+      product.name, type, product.n, product.a_in_registers ? "const uint32 (&a)[4]" : "uint64 a", b + 1, registers, a,
+      b, flags, constraints, product.a_in_registers ? R"("r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]))" : R"("l"(a))");
 }
-
-int padded(int head_dim) { return (head_dim + 15) / 16 * 16; }
 
 }  // namespace
 

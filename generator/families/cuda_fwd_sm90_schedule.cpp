@@ -20,7 +20,6 @@ constexpr std::array kFields = {
     Field{"row_order", &Parameters::row_order, 0, 1},
 };
 
-int padded(int head_dim) { return (head_dim + 15) / 16 * 16; }
 std::int64_t round_up(std::int64_t value, std::int64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
 }
@@ -64,7 +63,7 @@ RegisterShares register_shares(const Problem& problem, const Parameters& p) {
 
 int register_estimate(const Problem& problem, const Parameters& p) {
   const int query = p.q_in_registers != 0 ? padded(problem.head_dim_qk) / 4 : 0;
-  const int rules = (problem.mask.is_identity() ? 0 : 8) + (problem.score.is_identity() ? 0 : 8);
+  const int rules = (problem.mask.is_identity() ? 0 : 20) + (problem.score.is_identity() ? 0 : 8);
   constexpr int kRest = 30;  // addresses and state, as ptxas 13.0 needed them
   return accumulators(problem, p) + query + rules + kRest;
 }
@@ -76,7 +75,7 @@ std::int64_t shared_bytes(const Problem& problem, const Parameters& p) {
                              (p.stages_output != 0 ? 4 * p.warpgroups * tile_bytes(16, problem.head_dim_v) : 0);
   const std::int64_t barriers = 2 * p.q_stages * p.warpgroups + 2 * p.k_stages + 3 * p.v_stages,
                      notes = p.k_stages + 2 * p.v_stages + 1;
-  return tiles + 32 * (p.q_stages + 2) + round_up(8 * barriers + 4 * notes, 16);
+  return tiles + 32 * (p.q_stages + 3) + round_up(8 * barriers + 4 * notes, 16);
 }
 
 Status check(const Problem& problem, const Target& target, const Parameters& p) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "generator/families/cuda_common.h"
 #include "generator/family.h"
 
 namespace saccade::cuda_sm90 {

@@ -21,16 +21,16 @@ Dimension dimension_of(std::int64_t extent, std::int64_t stride) {
   return {static_cast<unsigned long long>(extent), static_cast<unsigned long long>(stride) * kElementBytes};
 }
 
+bool is_empty(const TensorMapSpec& spec) { return spec.batch == 0 || spec.heads == 0 || spec.rows == 0; }
+
 Status encode_one(const Driver& driver, const char* name, const TensorMapSpec& spec, const void* data,
-                  const TensorStrides& strides, bool is_read, TensorMap& map) {
+                  const TensorStrides& strides, TensorMap& map) {
   const Dimension rows = dimension_of(spec.rows, strides.row), heads = dimension_of(spec.heads, strides.head),
                   batch = dimension_of(spec.batch, strides.batch);
   const unsigned long long extents[] = {static_cast<unsigned long long>(spec.head_dim), rows.extent, heads.extent,
                                         batch.extent};
   const unsigned long long stride_bytes[] = {rows.stride_bytes, heads.stride_bytes, batch.stride_bytes};
-  // Rows of stride 0 are read one by one (templates/cuda/tile/warpgroup_producer.h).
-  const int box_rows = is_read && strides.row == 0 ? 1 : spec.box_rows;
-  const unsigned box[] = {static_cast<unsigned>(spec.box_columns), static_cast<unsigned>(box_rows), 1, 1};
+  const unsigned box[] = {static_cast<unsigned>(spec.box_columns), static_cast<unsigned>(spec.box_rows), 1, 1};
   const unsigned element_strides[] = {1, 1, 1, 1};
   const int swizzle = spec.box_columns * kElementBytes == 128 ? kTensorMapSwizzle128 : kTensorMapSwizzle64;
   const Result result =
@@ -43,13 +43,15 @@ Status encode_one(const Driver& driver, const char* name, const TensorMapSpec& s
 }
 
 Status encode_all(const Driver& driver, const TensorMapSpecs& specs, const KernelParams& params, TensorMaps& maps) {
-  // Without keys nothing is read of K and V, which may be null then.
-  const void* k = params.k != nullptr ? params.k : params.q;
-  const void* v = params.v != nullptr ? params.v : params.q;
-  SACCADE_TRY(encode_one(driver, "q", specs.q, params.q, params.q_stride, true, maps.q));
-  SACCADE_TRY(encode_one(driver, "k", specs.k, k, params.k_stride, true, maps.k));
-  SACCADE_TRY(encode_one(driver, "v", specs.v, v, params.v_stride, true, maps.v));
-  return specs.o ? encode_one(driver, "o", *specs.o, params.o, params.o_stride, false, maps.o) : Status();
+  SACCADE_TRY(encode_one(driver, "q", specs.q, params.q, params.q_stride, maps.q));
+  // Nothing is read of K and V without keys, and their pointers and strides may be anything.
+  const bool has_keys = !is_empty(specs.k);
+  maps.k = maps.v = maps.q;
+  if (has_keys) {
+    SACCADE_TRY(encode_one(driver, "k", specs.k, params.k, params.k_stride, maps.k));
+    SACCADE_TRY(encode_one(driver, "v", specs.v, params.v, params.v_stride, maps.v));
+  }
+  return specs.o ? encode_one(driver, "o", *specs.o, params.o, params.o_stride, maps.o) : Status();
 }
 
 bool same(const TensorStrides& a, const TensorStrides& b) {

@@ -54,7 +54,7 @@ struct ScrubbedTiles {
       next_kv += Config::tile_n;
       const int classes =
           classify_warpgroups<Rules, Config::warpgroups, Config::tile_n>(params, context, block_first, kv_first);
-      if (TileNote::of(0, classes).any(TileClass::mixed)) return {kv_first};
+      if (TileNote::of(0, classes).has_mixed()) return {kv_first};
     }
     return {-1};
   }
@@ -222,7 +222,7 @@ struct Consumer {
       softmax.template exponentiate<half, tile_n - half, tile_n>(s, added);
       to_operands<Element, 0, half, tile_n>(state.p, s);
       if (moves && (steady || state.has_output)) rescale<Config::columns_v>(state.o, factor);
-      if (!Rules::has_score && Softmax::outgrown(added)) {  // then no element was masked
+      if (!moves && Softmax::outgrown(added)) {  // a tile that needs no mask
         multiply_again(s);
         softmax.template move_reference<tile_n>(s, factor);
         added[0] = added[1] = 0.f;
@@ -232,12 +232,12 @@ struct Consumer {
       }
       softmax.add(added);
       to_operands<Element, half, tile_n - half, tile_n>(state.p, s);
-    } else {
-      pass_over_values();
     }
     state.has_weights = has_keys;
     release(shared.key_empty(k.slot));
     k.advance();
+    // Only now: V comes after the next tile's K, which may need the slot.
+    if (!has_keys) pass_over_values();
     return note;
   }
 

@@ -7,27 +7,34 @@
 
 namespace saccade::cuda {
 
-/// Starts the loads of a whole tile: `place` is that of its first panel. Where rows have stride 0, the map has one row, which
-/// becomes every row of the tile.
+/// Starts the loads of a whole tile: `place` is that of its first panel.
 template <class Tile>
-SACCADE_FN void load_tile(uint32 shared, const TensorMap& map, TilePlace place, int64 row_stride, uint32 barrier) {
+SACCADE_FN void load_tile(uint32 shared, const TensorMap& map, TilePlace place, uint32 barrier) {
 #pragma unroll
   for (int panel = 0; panel < Tile::panels; ++panel) {
-    tma_load(shared, map, place, barrier);
-    if (row_stride == 0) {
-#pragma unroll 1
-      for (int row = 1; row < Tile::rows; ++row) tma_load(shared + row * Tile::pitch_bytes, map, place, barrier);
-    }
-    shared += Tile::panel_bytes;
+    tma_load(shared + panel * Tile::panel_bytes, map, place, barrier);
     place.column += Tile::panel_columns;
   }
+}
+
+/// A tile of `rows` times the same row, by a whole warp: a tensor map has no stride of 0. Further rows become zeros.
+template <class Tile, int head_dim, class Element>
+SACCADE_FN void repeat_row(uint32 shared, const Element* row, int rows) {
+  constexpr int chunks = Tile::columns / 8;
+#pragma unroll 1
+  for (int i = int(thread_index() % 32); i < Tile::rows * chunks; i += 32) {
+    const bool exists = i / chunks < rows && i % chunks * 8 < head_dim;
+    const Chunk chunk = exists ? reinterpret_cast<const Chunk*>(row)[i % chunks] : Chunk{};
+    store_shared(shared + Tile::offset(uint32(i / chunks), uint32(i % chunks)), chunk);
+  }
+  fence_async_proxy();
+  __syncwarp();
 }
 
 /// A coordinate of a tensor map, in which a dimension of stride 0 has one element.
 SACCADE_FN int coordinate(int index, int64 stride) { return stride == 0 ? 0 : index; }
 
-/// Loads in the order in which the consumers wait: K of a tile, V of the tile before; Q of the next row tile as soon as there is
-/// a slot. All lanes walk, lane 0 loads.
+/// Loads in the order in which the consumers wait: K of a tile, V of the tile before. All lanes walk, lane 0 loads.
 template <class Config, class Rules>
 struct Producer {
   const KernelParams& params;
@@ -36,6 +43,8 @@ struct Producer {
 
   /// Q of the next row tile, where there is a slot, and where three consumers have left registers for it.
   static constexpr bool loads_ahead = Config::q_stages > 1 && Config::warpgroups < 3;
+  /// The tile with which that slot, of the row tile before, comes free: consumers have then reached this row tile.
+  static constexpr int ahead_from = maximum(1, Config::k_stages - 1);
 
   SACCADE_FN void run() const {
     const bool loads = thread_index() == 0;
@@ -45,49 +54,41 @@ struct Producer {
     RingPlace<Config::q_stages> q;
     RingPlace<Config::row_notes> row;
     RowTiles<Config> rows(params);
-    WorkItem item, next_item;
-    Sequence sequence, next_sequence;
-    bool exists = rows.next(item, sequence);
-    if (!exists) {  // nothing for this block: a row tile without rows and keys ends it
-      item = {};
-      sequence = {};
-      exists = true;
-    }
-    bool has_query = false;  // Q of the row tile is on its way already
-    while (exists) {
-      const RuleContext context{item.batch, item.head, sequence.len_q, sequence.len_kv};
-      typename Config::Walk walk(params, context, item.q_first);
-      const bool goes_on = rows.next(next_item, next_sequence);
-      const Place place{item.head / params.group, Config::varlen ? 0 : item.batch, int(sequence.kv_row),
-                        sequence.len_kv};
-      TileNote note, before = {};
+    // Nothing for this block: a row tile without rows and keys ends it.
+    if (!describe_next(rows, row.slot, loads)) describe(row.slot, {}, {}, loads);
+    bool goes_on = true, has_query = false;  // another row tile follows; its Q is on its way already
+    while (goes_on) {
+      const RowNote current = RowNote::load(shared.row_note(row.slot));
+      typename Config::Walk walk(params, current.context(), current.q_first);
+      const uint32 own_note = row.slot;
+      row.advance();
+      goes_on = describe_next(rows, row.slot, loads);
+      const Place place{current.head / params.group, Config::varlen ? 0 : current.batch, current.kv_row,
+                        current.len_kv};
+      TileNote before = {};
       for (int tile = 0;; ++tile) {
-        note = walk.next();
-        note = note.with_final(note.last() && !goes_on);
-        mbarrier_wait(shared.key_empty(k.slot), k.parity ^ 1);
-        if (loads) load_key(k.slot, note, place);
-        k.advance();
-        if (tile == 0 && !has_query) load_query(q, row, item, sequence, loads);
-        if (tile == 0) has_query = false;
-        if (tile > 0) load_value(v, before, place, loads);
-        if (loads_ahead && tile == 1 && goes_on) {  // the row tile before is done, and its slot free
-          load_query(q, row, next_item, next_sequence, loads);
-          has_query = true;
+        __syncwarp();  // no lane may be a turn of a ring behind
+        const bool ended = tile > 0 && before.last();
+        TileNote note = {};
+        if (!ended) {
+          note = walk.next();
+          note = note.with_final(note.last() && !goes_on);
+          load_key(k, note, place, loads);
         }
+        const bool ahead = loads_ahead && !ended && tile == ahead_from && goes_on;
+        if (ahead || (tile == 0 && !has_query)) load_query(q, ahead ? row.slot : own_note, loads);
+        has_query = ahead || (has_query && tile > 0);
+        if (tile > 0) load_value(v, before, place, loads);
+        if (ended) break;
         before = note;
-        if (note.last()) break;
       }
-      load_value(v, note, place, loads);
-      item = next_item;
-      sequence = next_sequence;
-      exists = goes_on;
     }
   }
 
  private:
+  /// Where rows of a tensor begin, and how many of them its sequence has.
   struct Place {
-    int head, batch, row;  ///< of K and V: the sequence's first
-    int len_kv;
+    int head, batch, row, rows;
   };
 
   SACCADE_FN void prefetch_maps() const {
@@ -97,27 +98,40 @@ struct Producer {
     if (Config::stages_output) tma_prefetch_map(maps.o);
   }
 
-  SACCADE_FN void load_query(RingPlace<Config::q_stages>& q, RingPlace<Config::row_notes>& row, const WorkItem& item,
-                             const Sequence& sequence, bool loads) const {
-#pragma unroll
-    for (int w = 0; w < Config::warpgroups; ++w) {
-      mbarrier_wait(shared.query_empty(q.slot, w), q.parity ^ 1);
-      if (!loads) continue;
-      if (w == 0) RowNote::of(item, sequence).store(shared.row_note(row.slot));
-      mbarrier_arrive_expect(shared.query_full(q.slot, w), Config::QueryTile::loaded_bytes);
-      const TilePlace place{0, coordinate(int(sequence.q_row) + item.q_first + w * kWarpgroupRows, params.q_stride.row),
-                            coordinate(item.head, params.q_stride.head),
-                            Config::varlen ? 0 : coordinate(item.batch, params.q_stride.batch)};
-      load_tile<typename Config::QueryTile>(shared.query(q.slot, w), maps.q, place, params.q_stride.row,
-                                            shared.query_full(q.slot, w));
-    }
-    q.advance();
-    row.advance();
+  /// Leaves the note of a row tile; the warp can read it then.
+  SACCADE_FN void describe(uint32 slot, const WorkItem& item, const Sequence& sequence, bool loads) const {
+    if (loads) RowNote::of(item, sequence).store(shared.row_note(slot));
+    __syncwarp();
   }
 
-  SACCADE_FN void load_key(uint32 slot, const TileNote& note, const Place& place) const {
-    store_shared(shared.key_note(slot), uint32(note.bits));
-    load<typename Config::KeyTile>(shared.key(slot), shared.key_full(slot), maps.k, params.k_stride, note, place);
+  /// The same of the next row tile; false when there is none.
+  SACCADE_FN bool describe_next(RowTiles<Config>& rows, uint32 slot, bool loads) const {
+    WorkItem item;
+    Sequence sequence;
+    if (!rows.next(item, sequence)) return false;
+    describe(slot, item, sequence, loads);
+    return true;
+  }
+
+  SACCADE_FN void load_query(RingPlace<Config::q_stages>& q, uint32 note_slot, bool loads) const {
+    const RowNote rows = RowNote::load(shared.row_note(note_slot));
+#pragma unroll 1
+    for (int w = 0; w < Config::warpgroups; ++w) {
+      mbarrier_wait(shared.query_empty(q.slot, w), q.parity ^ 1);
+      const int first_row = rows.q_first + w * kWarpgroupRows;
+      load<typename Config::QueryTile, Config::head_dim_qk>(
+          shared.query(q.slot, w), shared.query_full(q.slot, w), maps.q, params.q, params.q_stride,
+          {rows.head, Config::varlen ? 0 : rows.batch, rows.q_row + first_row, rows.len_q - first_row}, loads);
+    }
+    q.advance();
+  }
+
+  SACCADE_FN void load_key(RingPlace<Config::k_stages>& k, const TileNote& note, const Place& place, bool loads) const {
+    mbarrier_wait(shared.key_empty(k.slot), k.parity ^ 1);
+    if (loads) store_shared(shared.key_note(k.slot), uint32(note.bits));
+    load_keys_of<typename Config::KeyTile, Config::head_dim_qk>(shared.key(k.slot), shared.key_full(k.slot), maps.k,
+                                                                params.k, params.k_stride, note, place, loads);
+    k.advance();
   }
 
   SACCADE_FN void load_value(RingPlace<Config::v_stages>& v, const TileNote& note, const Place& place,
@@ -125,22 +139,40 @@ struct Producer {
     mbarrier_wait(shared.value_empty(v.slot), v.parity ^ 1);
     if (loads) {
       store_shared(shared.value_note(v.slot), uint32(note.bits));
-      store_shared(shared.value_keys(v.slot), uint32(place.len_kv - note.tile() * Config::tile_n));
-      load<typename Config::ValueTile>(shared.value(v.slot), shared.value_full(v.slot), maps.v, params.v_stride, note,
-                                       place);
+      store_shared(shared.value_keys(v.slot), uint32(place.rows - note.tile() * Config::tile_n));
     }
+    load_keys_of<typename Config::ValueTile, Config::head_dim_v>(shared.value(v.slot), shared.value_full(v.slot),
+                                                                 maps.v, params.v, params.v_stride, note, place, loads);
     v.advance();
   }
 
-  template <class Tile>
-  SACCADE_FN static void load(uint32 tile, uint32 full, const TensorMap& map, const TensorStrides& stride,
-                              const TileNote& note, const Place& place) {
-    if (!note.has_keys()) return mbarrier_arrive(full);
-    mbarrier_arrive_expect(full, Tile::loaded_bytes);
-    load_tile<Tile>(tile, map,
-                    {0, coordinate(place.row + note.tile() * Config::tile_n, stride.row),
-                     coordinate(place.head, stride.head), coordinate(place.batch, stride.batch)},
-                    stride.row, full);
+  /// A tile of K or V. One that no row needs is not loaded.
+  template <class Tile, int head_dim>
+  SACCADE_FN static void load_keys_of(uint32 tile, uint32 full, const TensorMap& map, const void* tensor,
+                                      const TensorStrides& stride, const TileNote& note, Place place, bool loads) {
+    if (!note.has_keys()) {
+      if (loads) mbarrier_arrive(full);
+      return;
+    }
+    const int kv_first = note.tile() * Config::tile_n;
+    place.row += kv_first;
+    place.rows -= kv_first;
+    load<Tile, head_dim>(tile, full, map, tensor, stride, place, loads);
+  }
+
+  template <class Tile, int head_dim>
+  SACCADE_FN static void load(uint32 tile, uint32 full, const TensorMap& map, const void* tensor,
+                              const TensorStrides& stride, const Place& place, bool loads) {
+    if (stride.row == 0) {
+      const auto* row =
+          static_cast<const typename Config::Element*>(tensor) + place.batch * stride.batch + place.head * stride.head;
+      repeat_row<Tile, head_dim>(tile, row, place.rows);
+      if (loads) mbarrier_arrive(full);
+    } else if (loads) {
+      mbarrier_arrive_expect(full, Tile::loaded_bytes);
+      load_tile<Tile>(tile, map,
+                      {0, place.row, coordinate(place.head, stride.head), coordinate(place.batch, stride.batch)}, full);
+    }
   }
 };
 
@@ -163,9 +195,9 @@ struct ValueCleaner {
       note = {int(load_shared(shared.value_note(v.slot)))};
       const int keys = int(load_shared(shared.value_keys(v.slot)));
       const bool clears = Config::varlen && keys < Config::tile_n;
-      const bool scrubs = Rules::has_mask && note.any(TileClass::mixed);
+      const bool scrubs = Rules::has_mask && note.has_mixed();
       if (clears) clear_rows_from(uint32(maximum(keys, 0)), shared.value(v.slot), thread);
-      if (scrubs) scrub(shared.value(v.slot), thread);
+      if (scrubs) scrub(uint32(minimum(keys, Config::tile_n)), shared.value(v.slot), thread);
       if (clears || scrubs) fence_async_proxy();
       __syncwarp();
       if (thread % 32 == 0) mbarrier_arrive(shared.value_clean(v.slot));
@@ -182,10 +214,10 @@ struct ValueCleaner {
     }
   }
 
-  /// Replaces infinities and NaN by zeros and says so in shared.scrubbed().
-  SACCADE_FN void scrub(uint32 tile, uint32 thread) const {
+  /// Replaces infinities and NaN of the first `rows` rows by zeros and says so in shared.scrubbed().
+  SACCADE_FN void scrub(uint32 rows, uint32 tile, uint32 thread) const {
 #pragma unroll 4
-    for (uint32 i = thread; i < Tile::rows * chunks; i += threads) {
+    for (uint32 i = thread; i < rows * chunks; i += threads) {
       const uint32 address = tile + Tile::offset(i / chunks, i % chunks);
       Chunk values = load_shared_chunk(address);
       uint32 sum = 0;

@@ -34,8 +34,8 @@ struct WarpgroupConfig : Schedule {
                                     (Schedule::stages_output ? 4 * warpgroups * OutputTile::bytes : 0);
   static constexpr int barriers = 2 * q_slots + 2 * Schedule::k_stages + 3 * Schedule::v_stages;
   static constexpr int notes = Schedule::k_stages + 2 * Schedule::v_stages + 1;
-  /// Consumers finish a row tile while the next one's Q is in use and further ones' are on their way.
-  static constexpr int row_notes = Schedule::q_stages + 2;
+  /// Of the row tile that consumers finish, those whose Q is in use or on its way, and the one that comes after them.
+  static constexpr int row_notes = Schedule::q_stages + 3;
   static constexpr int shared_bytes =
       tile_bytes + row_notes * 32 + round_up(barriers * int(kMbarrierBytes) + notes * 4, 16);
 };

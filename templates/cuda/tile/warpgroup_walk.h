@@ -19,16 +19,11 @@ struct TileNote {
   SACCADE_FN bool last() const { return (bits & 128) != 0; }
   SACCADE_FN bool final() const { return (bits & 64) != 0; }
   SACCADE_FN TileClass class_of(int warpgroup) const { return TileClass(bits >> 2 * warpgroup & 3); }
-  /// Whether some warpgroup needs the tile, or masks a part of it.
-  SACCADE_FN bool any(TileClass wanted) const {
-    bool found = false;
-#pragma unroll
-    for (int w = 0; w < 3; ++w) found |= class_of(w) == wanted;
-    return found;
-  }
-  SACCADE_FN bool has_keys() const { return any(TileClass::full) || any(TileClass::mixed); }
+  /// Whether some warpgroup needs the tile; masks a part of it.
+  SACCADE_FN bool has_keys() const { return (bits & 0x3f) != 0; }
+  SACCADE_FN bool has_mixed() const { return (bits & 0x15) != 0; }
 };
-static_assert(int(TileClass::empty) == 0 && int(TileClass::full) <= 3 && int(TileClass::mixed) <= 3);
+static_assert(int(TileClass::empty) == 0 && int(TileClass::mixed) == 1 && int(TileClass::full) == 2);
 
 /// The classes of a tile of keys for each warpgroup, as TileNote holds them.
 template <class Rules, int warpgroups, int tile_n>
