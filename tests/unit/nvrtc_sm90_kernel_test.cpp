@@ -48,9 +48,6 @@ TEST_P(NvrtcSm90DefaultKernelTest, RunsItsProductsSideBySide) {
   const cuda::PtxasUsage usage = cuda::parse_ptxas_log(binary->log);
   EXPECT_EQ(usage.kernels, 1) << binary->log;
   EXPECT_FALSE(usage.serializes_wgmma) << to_json(schedule) << "\n" << binary->log;
-  if (head_dim <= 128) {
-    EXPECT_EQ(usage.spill_bytes, 0) << to_json(schedule) << "\n" << binary->log;
-  }
   EXPECT_LE(usage.registers, kCudaForwardSm90.resources(problem, target_, schedule).registers_per_thread);
 }
 
