@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <string>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -62,11 +63,17 @@ Status legal(const Problem& problem, const Target& target, const Shape& shape, c
   return {};
 }
 
+std::vector<Schedule> candidates(const Problem& problem, const Target& target, const Shape& shape) {
+  std::vector<Schedule> result = cuda_sm90::candidates(problem, target);
+  std::erase_if(result, [&](const Schedule& schedule) { return !legal(problem, target, shape, schedule).ok(); });
+  return result;
+}
+
 Resources resources(const Problem& problem, const Target&, const Schedule& schedule) {
   Resources resources;
   if (const auto parameters = parameters_from(schedule); parameters.ok()) {
     resources.threads = parameters->threads();
-    resources.registers_per_thread = 65536 / parameters->threads() / 8 * 8;
+    resources.registers_per_thread = std::min(255, 65536 / parameters->threads() / 8 * 8);
     resources.shared_bytes = cuda_sm90::shared_bytes(problem, *parameters);
   }
   return resources;
@@ -153,7 +160,7 @@ const Family kCudaForwardSm90 = {
     .version = 1,
     .target_kind = Target::Kind::cuda,
     .supports = supports,
-    .candidates = cuda_sm90::candidates,
+    .candidates = candidates,
     .legal = legal,
     .cost = cuda_sm90::cost,
     .resources = resources,

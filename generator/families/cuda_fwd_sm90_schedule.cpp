@@ -94,15 +94,16 @@ Status check(const Problem& problem, const Target& target, const Parameters& p) 
   return {};
 }
 
-std::vector<Schedule> candidates(const Problem& problem, const Target& target, const Shape& shape) {
+std::vector<Schedule> candidates(const Problem& problem, const Target& target) {
   std::vector<Schedule> result;
-  if (shape.alignment < 16) return result;
   struct Stages {
     std::int64_t q, k, v;
   };
   constexpr std::array kStages = {Stages{1, 2, 2}, Stages{2, 2, 2}, Stages{1, 3, 2}, Stages{2, 3, 2},
                                   Stages{2, 4, 4}, Stages{1, 2, 1}, Stages{1, 1, 1}};
   Parameters p;
+  // Beside the widest O and a mask, the barriers' registers are spilled (72 bytes), and turns gained nothing there.
+  const bool may_take_turns = problem.mask.is_identity() || problem.head_dim_v <= 192;
   const int most = problem.head_dim_v <= 96 ? 3 : 2;  // a third leaves too few registers for a wider O
   for (p.warpgroups = 1; p.warpgroups <= most; ++p.warpgroups) {
     for (p.tile_n = 48; p.tile_n <= 192; p.tile_n += 16) {
@@ -111,7 +112,7 @@ std::vector<Schedule> candidates(const Problem& problem, const Target& target, c
         p.k_stages = stages.k;
         p.v_stages = stages.v;
         for (p.q_in_registers = 0; p.q_in_registers <= 1; ++p.q_in_registers) {
-          for (p.ping_pong = 0; p.ping_pong <= (p.warpgroups == 1 ? 0 : 1); ++p.ping_pong) {
+          for (p.ping_pong = 0; p.ping_pong <= (may_take_turns && p.warpgroups > 1 ? 1 : 0); ++p.ping_pong) {
             p.stages_output = 1;
             if (!check(problem, target, p).ok()) p.stages_output = 0;
             if (!check(problem, target, p).ok()) continue;

@@ -51,7 +51,8 @@ std::int64_t shared_bytes(const Problem& problem, const Parameters& parameters);
 /// Whether the kernel can be built for the target and launched at all; not about a shape.
 Status check(const Problem& problem, const Target& target, const Parameters& parameters);
 
-std::vector<Schedule> candidates(const Problem& problem, const Target& target, const Shape& shape);
+/// What can be built, for any shape.
+std::vector<Schedule> candidates(const Problem& problem, const Target& target);
 Cost cost(const Problem& problem, const Target& target, const Shape& shape, const expr::Bindings& bindings,
           const Schedule& schedule);
 
