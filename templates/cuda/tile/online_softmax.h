@@ -3,23 +3,10 @@
 #pragma once
 
 #include "saccade_templates/cuda/prims/convert.h"
-#include "saccade_templates/cuda/prims/fast_math.h"
+#include "saccade_templates/cuda/tile/softmax_row.h"
 #include "saccade_templates/cuda/tile/warp_products.h"
 
 namespace saccade::cuda {
-
-/// log2(e) * scale, or next to nothing instead of zero, which would make NaN of masked scores.
-SACCADE_FN float log2_scale_of(float scale) { return scale == 0.f ? 1e-37f : scale * kLog2E; }
-
-/// Reductions over the four lanes that hold one row of an mma accumulator.
-SACCADE_FN float quad_max(float x) {
-  x = fmaxf(x, __shfl_xor_sync(kFullWarp, x, 1));
-  return fmaxf(x, __shfl_xor_sync(kFullWarp, x, 2));
-}
-SACCADE_FN float quad_sum(float x) {
-  x += __shfl_xor_sync(kFullWarp, x, 1);
-  return x + __shfl_xor_sync(kFullWarp, x, 2);
-}
 
 /// P = exp(S - reference), l = sum of P, O = P V. A row's reference is the maximum over its first keys and then trails:
 /// nothing looks for a maximum as long as the sums show that S has not outgrown the reference by more than kLimit. When
@@ -69,20 +56,10 @@ struct OnlineSoftmax {
   /// Completes the sums over the quad and gives 1 / l, or 0 for a row without keys, and its natural-log LSE.
   SACCADE_FN void finish(float (&inverse)[rows], float (&lse)[rows]) {
 #pragma unroll
-    for (int r = 0; r < rows; ++r) {
-      const float total = quad_sum(sum[r]);
-      const bool empty = total == 0.f;
-      const float reference_ln = wide_range ? reference[r] * (log2_scale * kLn2) : reference[r] * kLn2;
-      inverse[r] = empty ? 0.f : fast_reciprocal(total);
-      lse[r] = empty ? negative_infinity() : reference_ln + fast_log2(total) * kLn2;
-    }
+    for (int r = 0; r < rows; ++r) finish_row<wide_range>(reference[r], sum[r], log2_scale, inverse[r], lse[r]);
   }
 
  private:
-  SACCADE_FN float exponential(float s, int r) const {
-    return fast_exp2(wide_range ? (s - reference[r]) * log2_scale : fmaf(s, log2_scale, -reference[r]));
-  }
-
   template <class Element, int blocks, int tile_n>
   SACCADE_FN void try_reference(uint32 (&p)[blocks][m_tiles][4], float (&added)[rows],
                                 const Accumulator<m_tiles, tile_n>& s, int first_block) const {
@@ -96,8 +73,8 @@ struct OnlineSoftmax {
         for (int i = 0; i < 4; ++i) {  // rows g, g + 8, then the same for the next eight columns
           const int r = 2 * m + i % 2;
           const float* pair = &s[m][2 * (first_block + k) + i / 2][i % 2 * 2];
-          const float p0 = exponential(pair[0], r);
-          const float p1 = exponential(pair[1], r);
+          const float p0 = exponential<wide_range>(pair[0], reference[r], log2_scale);
+          const float p1 = exponential<wide_range>(pair[1], reference[r], log2_scale);
           added[r] += p0 + p1;
           p[k][m][i] = pack<Element>(p0, p1);
         }
@@ -116,14 +93,7 @@ struct OnlineSoftmax {
         const float* pair = &s[r / 2][n][r % 2 * 2];
         top = fmaxf(top, wide_range ? fmaxf(pair[0], pair[1]) : fmaxf(pair[0] * log2_scale, pair[1] * log2_scale));
       }
-      top = quad_max(top);
-      const bool first_key = (rows_without_key >> r & 1) != 0;
-      const bool has_key = top != negative_infinity();
-      const float moved = !has_key ? reference[r] : first_key ? top : fmaxf(reference[r], top);
-      const float step = reference[r] - moved;
-      const float factor = first_key ? 1.f : fast_exp2(wide_range ? step * log2_scale : step);
-      reference[r] = moved;
-      if (has_key) rows_without_key &= ~(1u << r);
+      const float factor = raise_reference<wide_range>(reference[r], quad_max(top), rows_without_key, r, log2_scale);
       sum[r] *= factor;
 #pragma unroll
       for (int n = 0; n < value_columns / 8; ++n) {

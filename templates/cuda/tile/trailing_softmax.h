@@ -3,8 +3,7 @@
 #pragma once
 
 #include "saccade_templates/cuda/prims/convert.h"
-#include "saccade_templates/cuda/prims/fast_math.h"
-#include "saccade_templates/cuda/tile/online_softmax.h"
+#include "saccade_templates/cuda/tile/softmax_row.h"
 #include "saccade_templates/cuda/tile/warp_products.h"
 
 namespace saccade::cuda {
@@ -31,14 +30,7 @@ struct TrailingSoftmax {
     for (int r = 0; r < 2; ++r) {
       float top = wide_range || log2_scale >= 0.f ? largest<n>(s, r, 1.f) : largest<n>(s, r, -1.f);
       if (!wide_range) top *= fabsf(log2_scale);
-      top = quad_max(top);
-      const bool first_key = (rows_without_key >> r & 1) != 0;
-      const bool has_key = top != negative_infinity();
-      const float moved = !has_key ? reference[r] : first_key ? top : fmaxf(reference[r], top);
-      const float step = reference[r] - moved;
-      factor[r] = first_key ? 1.f : fast_exp2(wide_range ? step * log2_scale : step);
-      reference[r] = moved;
-      if (has_key) rows_without_key &= ~(1u << r);
+      factor[r] = raise_reference<wide_range>(reference[r], quad_max(top), rows_without_key, r, log2_scale);
       sum[r] *= factor[r];
     }
     lacks_keys = __any_sync(kFullWarp, rows_without_key != 0);
@@ -53,8 +45,8 @@ struct TrailingSoftmax {
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
         float* pair = &s[0][i][2 * r];
-        pair[0] = exponential(pair[0], r);
-        pair[1] = exponential(pair[1], r);
+        pair[0] = exponential<wide_range>(pair[0], reference[r], log2_scale);
+        pair[1] = exponential<wide_range>(pair[1], reference[r], log2_scale);
         added[r] += pair[0];
         odd[r] += pair[1];
       }
@@ -76,13 +68,7 @@ struct TrailingSoftmax {
   /// 1 / l of each row, or 0 for a row without keys, and its natural-log LSE.
   SACCADE_FN void finish(float (&inverse)[2], float (&lse)[2]) const {
 #pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      const float total = quad_sum(sum[r]);
-      const bool empty = total == 0.f;
-      const float reference_ln = wide_range ? reference[r] * (log2_scale * kLn2) : reference[r] * kLn2;
-      inverse[r] = empty ? 0.f : fast_reciprocal(total);
-      lse[r] = empty ? negative_infinity() : reference_ln + fast_log2(total) * kLn2;
-    }
+    for (int r = 0; r < 2; ++r) finish_row<wide_range>(reference[r], sum[r], log2_scale, inverse[r], lse[r]);
   }
 
  private:
@@ -93,10 +79,6 @@ struct TrailingSoftmax {
 #pragma unroll
     for (int i = 0; i < n / 8; ++i) top = fmaxf(top, fmaxf(sign * s[0][i][2 * r], sign * s[0][i][2 * r + 1]));
     return top;
-  }
-
-  SACCADE_FN float exponential(float s, int r) const {
-    return fast_exp2(wide_range ? (s - reference[r]) * log2_scale : fmaf(s, log2_scale, -reference[r]));
   }
 };
 
