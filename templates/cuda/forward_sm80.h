@@ -210,12 +210,11 @@ struct ForwardSm80 {
                             uint32 warp_row) const {
     const uint32 lane = thread_index() % 32;
     if (lane % 4 != 0) return;
-    const int64 head_row = Config::varlen ? item.head * params.total_q + sequence.q_row
-                                          : (int64(item.batch) * params.heads_q + item.head) * params.seqlen_q;
+    float* head_lse = lse_pointer<Config::varlen>(params, item.batch, item.head, sequence.q_row);
 #pragma unroll
     for (int r = 0; r < 2 * m_tiles; ++r) {
       const int row = item.q_first + int(warp_row + 8 * r + lane / 4);
-      if (row < sequence.len_q) params.lse[head_row + row] = lse[r];
+      if (row < sequence.len_q) head_lse[row] = lse[r];
     }
   }
 };

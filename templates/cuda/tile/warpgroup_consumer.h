@@ -104,11 +104,11 @@ struct Consumer {
     State state(Rules::has_score ? kLog2E : log2_scale_of(params.scale));
     TileNote note;
     do {
-      bool first = true;
+      state.begins = true;
       do {
-        note = weigh_tile<false>(state, first);
-        first = false;
-        while (!note.last() && (!Rules::has_mask || state.has_weights)) note = weigh_tile<true>(state, false);
+        note = weigh_tile<Pace::any>(state);
+        state.begins = false;
+        while (!note.last() && (!Rules::has_mask || state.has_weights)) note = weigh_tile<Pace::steady>(state);
       } while (!note.last());
       end_row(state);
     } while (!note.final());
@@ -133,10 +133,14 @@ struct Consumer {
     uint32 finished_row = 0;   ///< slot of its note
     bool has_weights = false;  ///< P of the tile before is there, and its P V still to come
     bool has_output = false;   ///< O holds products of its row tile
+    bool begins = true;        ///< the tile is the first of its row tile
     bool follows = false;      ///< there is a row tile before
 
     SACCADE_FN explicit State(float log2_scale) : softmax(log2_scale), finished(log2_scale) {}
   };
+
+  /// A steady tile is not the first of its row tile, and P of the tile before is there.
+  enum class Pace { any, steady };
 
   /// Whose warp's row 0 is row 0 of the block.
   SACCADE_FN static uint32 consumer_thread() { return thread_index() - 128; }
@@ -167,13 +171,13 @@ struct Consumer {
         a, shared.query(q.slot, warpgroup) + QueryTile::offset(thread / 32 * 16 + lane % 16, 2 * step + lane / 16));
   }
 
-  /// P of the tile in slot k, while P V of the tile before runs. `steady`: of the same row tile, and P of the tile before is
-  /// there. What is decided of the tile is decided while S is computed.
-  template <bool steady>
-  SACCADE_FN TileNote weigh_tile(State& state, bool first) {
+  /// P of the tile in slot k, while P V of the tile before runs. What is decided of the tile is decided while S is computed.
+  template <Pace pace>
+  SACCADE_FN TileNote weigh_tile(State& state) {
+    constexpr bool steady = pace == Pace::steady;
     mbarrier_wait(shared.key_full(k.slot), k.parity);
     const TileNote note{int(load_shared(shared.key_note(k.slot)))};
-    if (!steady && first) begin_row(state);
+    if (!steady && state.begins) begin_row(state);
     Softmax& softmax = state.softmax;
     Scores s;
     turn.wait();
@@ -214,7 +218,7 @@ struct Consumer {
       release(shared.value_empty(v.slot));
       v.advance();
     }
-    if (!steady && first) {
+    if (!steady && state.begins) {
       if (state.follows) finish(state.finished_row, state.finished, state);
       state.has_output = false;
     }
@@ -349,12 +353,11 @@ struct Consumer {
   SACCADE_FN void store_lse(const RowNote& rows, int first_row, const float (&lse)[2]) const {
     const uint32 lane = thread_index() % 32;
     if (lane % 4 != 0) return;
-    const int64 head_row = Config::varlen ? rows.head * params.total_q + rows.q_row
-                                          : (int64(rows.batch) * params.heads_q + rows.head) * params.seqlen_q;
+    float* head_lse = lse_pointer<Config::varlen>(params, rows.batch, rows.head, rows.q_row);
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       const int row_in_head = first_row + int(lane / 4) + 8 * r;
-      if (row_in_head < rows.len_q) params.lse[head_row + row_in_head] = lse[r];
+      if (row_in_head < rows.len_q) head_lse[row_in_head] = lse[r];
     }
   }
 

@@ -60,4 +60,12 @@ SACCADE_FN Element* head_pointer(Element* tensor, const TensorStrides& stride, i
   return tensor + (varlen ? first_row * stride.row : batch * stride.batch) + head * stride.head;
 }
 
+/// The LSE of row 0 of a head of a sequence.
+template <bool varlen>
+SACCADE_FN float* lse_pointer(const KernelParams& params, int batch, int head, int64 q_row) {
+  const int64 head_row =
+      varlen ? head * params.total_q + q_row : (int64(batch) * params.heads_q + head) * params.seqlen_q;
+  return params.lse + head_row;
+}
+
 }  // namespace saccade::cuda
