@@ -25,21 +25,42 @@ Status supports(const Problem& problem, const Target& target) {
   return check_sixteen_bit_forward(problem);
 }
 
-Status takes(const Problem&, const Target&, const Shape& shape) {
-  if (shape.alignment < 16) {
-    return Status::unsupported(fmt::format(
-        "tensor maps need pointers and strides that are multiples of 16 bytes, and {} is given", shape.alignment));
+std::int64_t row_tiles(const Shape& shape, std::int64_t tile_m) {
+  return (shape.seqlen_q + tile_m - 1) / tile_m * shape.heads_q * shape.batch;
+}
+
+Status check_alignment(const Shape& shape) {
+  if (shape.alignment >= 16) return {};
+  return Status::unsupported(fmt::format(
+      "tensor maps need pointers and strides that are multiples of 16 bytes, and {} is given", shape.alignment));
+}
+
+/// Whether a kernel can count to what the shape has: rows and row tiles in 31 bits, tiles of keys in 23 (TileNote of
+/// templates/cuda/tile/warpgroup_walk.h).
+Status check_counts(const Shape& shape, std::int64_t tile_m, std::int64_t tile_n) {
+  constexpr std::int64_t kMaxCount = std::numeric_limits<std::int32_t>::max(), kMaxKeyTiles = 1 << 23;
+  if (shape.seqlen_kv / tile_n >= kMaxKeyTiles) {
+    return Status::unsupported(fmt::format("counts tiles of keys in 23 bits, and {} keys have more", shape.seqlen_kv));
   }
-  // One query: 261 us where cuda.fwd.sm80 takes 244 (bench/NOTES.md, 2026-11-30).
-  if (shape.seqlen_q <= 16 && shape.seqlen_q > 0) {
-    return Status::unsupported(fmt::format("row tiles have 64 rows, too many for {} queries", shape.seqlen_q));
+  if (const std::int64_t rows = std::max(shape.total_q, shape.total_kv); rows > kMaxCount) {
+    return Status::unsupported(fmt::format("counts rows in 31 bits, and there are {}", rows));
+  }
+  if (const std::int64_t tiles = row_tiles(shape, tile_m); tiles > kMaxCount) {
+    return Status::unsupported(fmt::format("counts row tiles in 31 bits, and there are {}", tiles));
   }
   return {};
 }
 
-std::int64_t row_tiles(const Shape& shape, const Parameters& p) {
-  const std::int64_t tile_m = p.tile_m();
-  return (shape.seqlen_q + tile_m - 1) / tile_m * shape.heads_q * shape.batch;
+Status takes(const Problem&, const Target&, const Shape& shape) {
+  SACCADE_TRY(check_alignment(shape));
+  // One query: 261 us where cuda.fwd.sm80 takes 244 (bench/NOTES.md, 2026-11-30).
+  if (shape.seqlen_q <= 16 && shape.seqlen_q > 0) {
+    return Status::unsupported(fmt::format("row tiles have 64 rows, too many for {} queries", shape.seqlen_q));
+  }
+  Shape roomy = shape;  // lengths are rounded up by up to a quarter for planning
+  roomy.total_q *= 2;
+  roomy.total_kv *= 2;
+  return check_counts(roomy, 32, 24);
 }
 
 Status legal(const Problem& problem, const Target& target, const Shape& shape, const Schedule& schedule) {
@@ -47,20 +68,8 @@ Status legal(const Problem& problem, const Target& target, const Shape& shape, c
   SACCADE_TRY(validate(shape, problem));
   SACCADE_ASSIGN(const Parameters p, parameters_from(schedule));
   SACCADE_TRY(cuda_sm90::check(problem, target, p));
-  SACCADE_TRY(takes(problem, target, shape));
-  constexpr std::int64_t kMaxCount = std::numeric_limits<std::int32_t>::max();
-  constexpr std::int64_t kMaxKeyTiles = 1 << 23;  // TileNote of templates/cuda/tile/warpgroup_walk.h
-  if (shape.seqlen_kv / p.tile_n >= kMaxKeyTiles) {
-    return Status::unsupported(fmt::format("counts tiles of keys in 23 bits, and {} keys have more", shape.seqlen_kv));
-  }
-  if (std::max(shape.total_q, shape.total_kv) > kMaxCount) {
-    return Status::unsupported(
-        fmt::format("counts rows in 31 bits, and there are {}", std::max(shape.total_q, shape.total_kv)));
-  }
-  if (row_tiles(shape, p) > kMaxCount) {
-    return Status::unsupported(fmt::format("counts row tiles in 31 bits, and there are {}", row_tiles(shape, p)));
-  }
-  return {};
+  SACCADE_TRY(check_alignment(shape));
+  return check_counts(shape, p.tile_m(), p.tile_n);
 }
 
 std::vector<Schedule> candidates(const Problem& problem, const Target& target, const Shape& shape) {
@@ -140,7 +149,7 @@ LaunchGeometry launch_geometry(const Problem& problem, const Target& target, con
   const auto parameters = parameters_from(schedule);
   if (!parameters.ok()) return geometry;
   const bool no_rows = problem.layout == Layout::varlen && shape.total_q == 0;
-  const std::int64_t items = row_tiles(shape, *parameters);
+  const std::int64_t items = row_tiles(shape, parameters->tile_m());
   if (items == 0 || no_rows) return geometry;
   Launch launch;
   launch.symbol = kForwardSymbol;
