@@ -4,6 +4,9 @@
 
 #include <fmt/format.h>
 
+#include "generator/expr/emit.h"
+#include "generator/family.h"
+
 namespace saccade {
 
 Status check_sixteen_bit_forward(const Problem& problem) {
@@ -28,6 +31,18 @@ Status check_sixteen_bit_forward(const Problem& problem) {
 bool has_long_mask(const Problem& problem) {
   constexpr std::size_t kLongText = 120;
   return problem.mask.reads_tables() || problem.mask.text().size() > kLongText;
+}
+
+std::string translation_unit(const Problem& problem, const Schedule& schedule, const KernelText& text) {
+  std::string source =
+      fmt::format("// Saccade {}: a kernel of family {}, made from templates/cuda.\n// problem  {}\n// schedule {}\n",
+                  kGeneratorVersion, schedule.family, to_json(problem), to_json(schedule));
+  source += fmt::format("#include \"{}\"\n\nnamespace saccade {{\n\n", text.header);
+  source += expr::emit_rules(problem.mask, problem.score, problem.declarations);
+  source += "\n" + text.definitions + "\n}  // namespace saccade\n\n";
+  source += fmt::format("extern \"C\" __global__ void __launch_bounds__({}, {})\n{}({}) {{\n  {}\n}}\n", text.threads,
+                        text.blocks_per_sm, kForwardSymbol, text.parameters, text.body);
+  return source;
 }
 
 ConstantsText::ConstantsText(std::string_view struct_name)

@@ -8,6 +8,7 @@
 
 #include "base/status.h"
 #include "generator/problem.h"
+#include "generator/schedule.h"
 
 namespace saccade {
 
@@ -22,6 +23,18 @@ inline int padded(int head_dim) { return (head_dim + 15) / 16 * 16; }
 
 /// Masks that read tables are loops and guarded loads: too much code to stand once for each element.
 bool has_long_mask(const Problem& problem);
+
+/// What a family adds to the text that all CUDA kernels share.
+struct KernelText {
+  std::string_view header;  ///< of the template
+  std::string definitions;  ///< in namespace saccade: the constants, and whatever else the template asks for
+  int threads = 0;
+  std::int64_t blocks_per_sm = 1;
+  std::string_view parameters;  ///< of the kernel
+  std::string_view body;        ///< the call of the template
+};
+/// The emitted source: header comment, include, `struct Rules`, definitions, one extern "C" kernel.
+std::string translation_unit(const Problem& problem, const Schedule& schedule, const KernelText& text);
 
 /// Text of an emitted struct of named constants.
 class ConstantsText {

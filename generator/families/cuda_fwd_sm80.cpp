@@ -73,18 +73,13 @@ std::string schedule_struct(const Problem& problem, const Parameters& p) {
 std::string emit(const Problem& problem, const Target&, const Schedule& schedule) {
   const auto parsed = parameters_from(schedule);
   if (!parsed.ok()) return fmt::format("#error \"{}\"\n", parsed.status().message());
-  std::string text =
-      fmt::format("// Saccade {}: a kernel of family {}, made from templates/cuda.\n// problem  {}\n// schedule {}\n",
-                  kGeneratorVersion, schedule.family, to_json(problem), to_json(schedule));
-  text += "#include \"saccade_templates/cuda/forward_sm80.h\"\n\nnamespace saccade {\n\n";
-  text += expr::emit_rules(problem.mask, problem.score, problem.declarations);
-  text += "\n" + schedule_struct(problem, *parsed) + "\n}  // namespace saccade\n\n";
-  text += fmt::format(
-      "extern \"C\" __global__ void __launch_bounds__({}, {})\n{}(const __grid_constant__ saccade::KernelParams "
-      "params) {{\n"
-      "  saccade::cuda::forward_sm80<saccade::Schedule, saccade::Rules>(params);\n}}\n",
-      parsed->threads(), parsed->min_blocks_per_sm, kForwardSymbol);
-  return text;
+  return translation_unit(problem, schedule,
+                          {.header = "saccade_templates/cuda/forward_sm80.h",
+                           .definitions = schedule_struct(problem, *parsed),
+                           .threads = parsed->threads(),
+                           .blocks_per_sm = parsed->min_blocks_per_sm,
+                           .parameters = "const __grid_constant__ saccade::KernelParams params",
+                           .body = "saccade::cuda::forward_sm80<saccade::Schedule, saccade::Rules>(params);"});
 }
 
 LaunchGeometry launch_geometry(const Problem& problem, const Target&, const Shape& shape, const Schedule& schedule) {

@@ -110,20 +110,15 @@ std::string schedule_struct(const Problem& problem, const Parameters& p) {
 std::string emit(const Problem& problem, const Target&, const Schedule& schedule) {
   const auto parsed = parameters_from(schedule);
   if (!parsed.ok()) return fmt::format("#error \"{}\"\n", parsed.status().message());
-  std::string text =
-      fmt::format("// Saccade {}: a kernel of family {}, made from templates/cuda.\n// problem  {}\n// schedule {}\n",
-                  kGeneratorVersion, schedule.family, to_json(problem), to_json(schedule));
-  text += "#include \"saccade_templates/cuda/forward_sm90.h\"\n\nnamespace saccade {\n\n";
-  text += expr::emit_rules(problem.mask, problem.score, problem.declarations);
-  text += "\n" + schedule_struct(problem, *parsed) + "\n" + cuda_sm90::emit_products(problem, *parsed) +
-          "\n}  // namespace saccade\n\n";
-  text += fmt::format(
-      "extern \"C\" __global__ void __launch_bounds__({}, 1)\n{}(const __grid_constant__ saccade::KernelParams "
-      "params,\n"
-      "    const __grid_constant__ saccade::TensorMaps maps) {{\n"
-      "  saccade::cuda::forward_sm90<saccade::Schedule, saccade::Rules>(params, maps);\n}}\n",
-      parsed->threads(), kForwardSymbol);
-  return text;
+  return translation_unit(
+      problem, schedule,
+      {.header = "saccade_templates/cuda/forward_sm90.h",
+       .definitions = schedule_struct(problem, *parsed) + "\n" + cuda_sm90::emit_products(problem, *parsed),
+       .threads = parsed->threads(),
+       .blocks_per_sm = 1,
+       .parameters = "const __grid_constant__ saccade::KernelParams params,\n"
+                     "    const __grid_constant__ saccade::TensorMaps maps",
+       .body = "saccade::cuda::forward_sm90<saccade::Schedule, saccade::Rules>(params, maps);"});
 }
 
 TensorMapSpec map_of(int head_dim, std::int64_t batch, std::int64_t heads, std::int64_t rows, std::int64_t box_rows) {
