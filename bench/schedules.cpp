@@ -23,6 +23,7 @@
 
 #include "runtime/engine.h"
 #include "tuner/local_runner.h"
+#include "tuner/statistics.h"
 
 namespace saccade::bench {
 namespace {
@@ -113,11 +114,6 @@ void compile_all(Engine& engine, const Target& target, const std::vector<Entry>&
   }
 }
 
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values.empty() ? 0 : values[values.size() / 2];
-}
-
 Expected<json> measure(Engine& engine, const std::shared_ptr<const Device>& device, const Entry& entry,
                        const Options& options) {
   tuner::RunnerProblem problem{entry.problem, entry.shape, {}, {}, 0};
@@ -129,14 +125,15 @@ Expected<json> measure(Engine& engine, const std::shared_ptr<const Device>& devi
   for (std::size_t i = 0; i < entry.schedules.size(); ++i) {
     const tuner::AddOutcome added = runner->add(static_cast<int>(i), entry.schedules[i], 0, {});
     const Family* family = find_family(entry.schedules[i].family);
-    rows.push_back({{"schedule", json::parse(to_json(entry.schedules[i]))},
-                    {"registers", added.registers},
-                    {"spill_bytes", added.spill_bytes},
-                    {"compile_ms", added.compile_ms},
-                    {"error", added.error},
-                    {"error_bound", added.error_bound},
-                    {"predicted_us",
-                     family->cost(entry.problem, device->target(), entry.shape, {}, entry.schedules[i]).total_us}});
+    rows.push_back(
+        {{"schedule", json::parse(to_json(entry.schedules[i]))},
+         {"registers", added.registers},
+         {"spill_bytes", added.spill_bytes},
+         {"compile_ms", added.compile_ms},
+         {"error", added.error},
+         {"error_bound", added.error_bound},
+         {"predicted_us",
+          predict_cost(*family, entry.problem, device->target(), entry.shape, {}, entry.schedules[i]).total_us}});
     if (added.fault == tuner::Fault::none) {
       good.push_back(static_cast<int>(i));
     } else {
@@ -155,7 +152,7 @@ Expected<json> measure(Engine& engine, const std::shared_ptr<const Device>& devi
   }
   for (std::size_t i = 0; i < samples.size(); ++i) {
     if (samples[i].empty()) continue;
-    rows[i]["us"] = median(samples[i]);
+    rows[i]["us"] = tuner::median(samples[i]);
     rows[i]["samples_us"] = samples[i];
   }
   return json{{"name", entry.name}, {"setup", runner->setup().measured_shape}, {"rows", std::move(rows)}};

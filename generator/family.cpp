@@ -65,17 +65,20 @@ Expected<const Family*> choose_family(const Problem& problem, const Target& targ
   return Status(general.status.code(), fmt::format("{}: {}", general.family->name, general.status.message()));
 }
 
+Cost predict_cost(const Family& family, const Problem& problem, const Target& target, const Shape& shape,
+                  const expr::Bindings& bindings, const Schedule& schedule) {
+  MaskDensities densities(problem, shape, bindings);
+  return family.cost(problem, target, shape, densities, schedule);
+}
+
 std::vector<RankedSchedule> rank_candidates(const Family& family, const Problem& problem, const Target& target,
                                             const Shape& shape, const expr::Bindings& bindings) {
-  std::vector<Schedule> schedules = family.candidates(problem, target, shape);
-  std::vector<Cost> costs;
-  if (family.costs != nullptr) {
-    costs = family.costs(problem, target, shape, bindings, schedules);
-  } else {
-    for (const Schedule& schedule : schedules) costs.push_back(family.cost(problem, target, shape, bindings, schedule));
-  }
+  MaskDensities densities(problem, shape, bindings);
   std::vector<RankedSchedule> ranked;
-  for (std::size_t i = 0; i < schedules.size(); ++i) ranked.push_back({std::move(schedules[i]), costs[i]});
+  for (Schedule& schedule : family.candidates(problem, target, shape)) {
+    const Cost cost = family.cost(problem, target, shape, densities, schedule);
+    ranked.push_back({std::move(schedule), cost});
+  }
   std::stable_sort(ranked.begin(), ranked.end(),
                    [](const RankedSchedule& a, const RankedSchedule& b) { return a.cost.total_us < b.cost.total_us; });
   return ranked;

@@ -57,8 +57,8 @@ struct Launch {
   std::uint32_t shared_bytes = 0;  ///< CUDA: dynamic
   std::int64_t work_items = 0;     ///< CPU: the kernel is called with sub-ranges of [0, work_items) from any thread
   std::int64_t grain = 1;          ///< CPU: work items of one call; as many as are worth waking a thread for
-  std::optional<TensorMapSpecs> tensor_maps =
-      std::nullopt;  ///< CUDA: the kernel takes TensorMaps as its second argument
+  /// CUDA: the kernel takes TensorMaps as its second argument.
+  std::optional<TensorMapSpecs> tensor_maps = std::nullopt;
 };
 
 struct LaunchGeometry {
@@ -78,7 +78,8 @@ struct Family {
   std::vector<Schedule> (*candidates)(const Problem&, const Target&, const Shape&);
   /// Whether a schedule (from anywhere: a database, a user) may be built and launched for this shape.
   Status (*legal)(const Problem&, const Target&, const Shape&, const Schedule&);
-  Cost (*cost)(const Problem&, const Target&, const Shape&, const expr::Bindings&, const Schedule&);
+  /// The densities are those of the problem and the shape, shared by all schedules that are compared.
+  Cost (*cost)(const Problem&, const Target&, const Shape&, MaskDensities&, const Schedule&);
   Resources (*resources)(const Problem&, const Target&, const Schedule&);
   /// The translation unit: header comment, `struct Rules`, one config struct, one extern "C" instantiation. It includes
   /// template headers by the names of embedded_templates(). Pure: same arguments, same bytes.
@@ -86,9 +87,6 @@ struct Family {
   LaunchGeometry (*launch_geometry)(const Problem&, const Target&, const Shape&, const Schedule&);
   /// Whether shapes like this one have schedules at all: ok, or `unsupported` with the reason. Null: all have.
   Status (*takes)(const Problem&, const Target&, const Shape&) = nullptr;
-  /// `cost` of many schedules at once, in their order, sharing what they have in common; null: `cost` is called for each.
-  std::vector<Cost> (*costs)(const Problem&, const Target&, const Shape&, const expr::Bindings&,
-                             std::span<const Schedule>) = nullptr;
 };
 
 /// In order of preference: the first that supports a problem on a target is used.
@@ -104,6 +102,9 @@ struct FamilyAnswer {
 std::vector<FamilyAnswer> ask_families(const Problem&, const Target&, const Shape* shape = nullptr);
 /// The first that says yes, or `unsupported` with the most specific reason.
 Expected<const Family*> choose_family(const Problem&, const Target&, const Shape* shape = nullptr);
+
+/// The cost of one schedule by itself.
+Cost predict_cost(const Family&, const Problem&, const Target&, const Shape&, const expr::Bindings&, const Schedule&);
 
 /// Candidates with their cost, cheapest first; ties keep the candidates' order.
 struct RankedSchedule {

@@ -142,4 +142,10 @@ MaskDensity mask_density(const Problem& problem, const Shape& shape, const expr:
   return {std::min(counts.computed / counts.total, 1.0), std::min(counts.mixed / counts.total, 1.0)};
 }
 
+const MaskDensity& MaskDensities::of(int tile_m, int tile_n) {
+  const auto [found, added] = known_.try_emplace({tile_m, tile_n});
+  if (added) found->second = mask_density(problem_, shape_, bindings_, tile_m, tile_n);
+  return found->second;
+}
+
 }  // namespace saccade

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <utility>
 
 #include "base/status.h"
 #include "generator/expr/program.h"
@@ -35,5 +37,20 @@ struct MaskDensity {
 };
 MaskDensity mask_density(const Problem& problem, const Shape& shape, const expr::Bindings& bindings, int tile_m,
                          int tile_n);
+
+/// mask_density for each tile size that is asked for, sampled once: that costs more than the rest of a cost model. Refers to
+/// its arguments.
+class MaskDensities {
+ public:
+  MaskDensities(const Problem& problem, const Shape& shape, const expr::Bindings& bindings)
+      : problem_(problem), shape_(shape), bindings_(bindings) {}
+  const MaskDensity& of(int tile_m, int tile_n);
+
+ private:
+  const Problem& problem_;
+  const Shape& shape_;
+  const expr::Bindings& bindings_;
+  std::map<std::pair<int, int>, MaskDensity> known_;
+};
 
 }  // namespace saccade

@@ -10,7 +10,8 @@ namespace saccade {
 namespace {
 
 Cost predict(const Family& family, const ChooseRequest& request, const Schedule& schedule) {
-  return family.cost(request.problem, request.device->target(), request.planned, request.options.bindings, schedule);
+  return predict_cost(family, request.problem, request.device->target(), request.planned, request.options.bindings,
+                      schedule);
 }
 
 Status check_legal(const Family& family, const ChooseRequest& request, const Schedule& schedule) {

@@ -123,7 +123,7 @@ Status check_room(const TuneRequest& request, const PolicyRules& rules, const Ru
   const Shape measured = race_shape(problem.problem, problem.shape, problem.bindings, problem.measurement,
                                     problem.predicted_us, parallel_units(target));
   const double run_us =
-      request.family->cost(problem.problem, target, measured, problem.bindings, standard.schedule).total_us;
+      predict_cost(*request.family, problem.problem, target, measured, problem.bindings, standard.schedule).total_us;
   const double needed_ms = run_us / 1000 * kLeastRuns;
   if (needed_ms <= rules.budget_ms) return {};
   return Status::unsupported(fmt::format(

@@ -166,7 +166,6 @@ const Family kCpuForward = {
     .resources = resources,
     .emit = emit,
     .launch_geometry = launch_geometry,
-    .costs = cpu_forward::costs,
 };
 
 }  // namespace saccade

@@ -153,29 +153,8 @@ std::vector<Schedule> candidates(const Problem& problem, const Target& target, c
   return schedules;
 }
 
-namespace {
-
-/// The mask's density for each tile size that was asked for: sampling it costs more than the rest of the model.
-class Densities {
- public:
-  Densities(const Problem& problem, const Shape& shape, const expr::Bindings& bindings)
-      : problem_(problem), shape_(shape), bindings_(bindings) {}
-
-  const MaskDensity& of(int tile_m, int tile_n) {
-    const auto [found, added] = known_.try_emplace({tile_m, tile_n});
-    if (added) found->second = mask_density(problem_, shape_, bindings_, tile_m, tile_n);
-    return found->second;
-  }
-
- private:
-  const Problem& problem_;
-  const Shape& shape_;
-  const expr::Bindings& bindings_;
-  std::map<std::pair<int, int>, MaskDensity> known_;
-};
-
-Cost cost_of(const Problem& problem, const Target& target, const Shape& shape, Densities& densities,
-             const Schedule& schedule) {
+Cost cost(const Problem& problem, const Target& target, const Shape& shape, MaskDensities& densities,
+          const Schedule& schedule) {
   Cost cost;
   const auto parsed = parameters_from(schedule);
   if (!parsed.ok()) return cost;
@@ -216,22 +195,6 @@ Cost cost_of(const Problem& problem, const Target& target, const Shape& shape, D
     cost.total_us += combine / cores * to_us + 3.0;
   }
   return cost;
-}
-
-}  // namespace
-
-Cost cost(const Problem& problem, const Target& target, const Shape& shape, const expr::Bindings& bindings,
-          const Schedule& schedule) {
-  Densities densities(problem, shape, bindings);
-  return cost_of(problem, target, shape, densities, schedule);
-}
-
-std::vector<Cost> costs(const Problem& problem, const Target& target, const Shape& shape,
-                        const expr::Bindings& bindings, std::span<const Schedule> schedules) {
-  Densities densities(problem, shape, bindings);
-  std::vector<Cost> result;
-  for (const Schedule& schedule : schedules) result.push_back(cost_of(problem, target, shape, densities, schedule));
-  return result;
 }
 
 }  // namespace saccade::cpu_forward

@@ -49,10 +49,8 @@ std::int64_t stack_bytes(const Problem& problem, const Parameters& parameters);
 
 Status check(const Problem& problem, const Target& target, const Parameters& parameters);
 std::vector<Schedule> candidates(const Problem& problem, const Target& target, const Shape& shape);
-Cost cost(const Problem& problem, const Target& target, const Shape& shape, const expr::Bindings& bindings,
+Cost cost(const Problem& problem, const Target& target, const Shape& shape, MaskDensities& densities,
           const Schedule& schedule);
-std::vector<Cost> costs(const Problem& problem, const Target& target, const Shape& shape,
-                        const expr::Bindings& bindings, std::span<const Schedule> schedules);
 
 /// Work items of the main launch, and rows of O.
 std::int64_t work_items(const Problem& problem, const Shape& shape, const Parameters& parameters);

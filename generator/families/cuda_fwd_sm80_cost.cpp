@@ -73,7 +73,7 @@ TileCycles cycles_of_tile(const Problem& problem, const Machine& machine, const 
 
 }  // namespace
 
-Cost cost(const Problem& problem, const Target& target, const Shape& shape, const expr::Bindings& bindings,
+Cost cost(const Problem& problem, const Target& target, const Shape& shape, MaskDensities& densities,
           const Schedule& schedule) {
   Cost cost;
   const auto parsed = parameters_from(schedule);
@@ -83,8 +83,7 @@ Cost cost(const Problem& problem, const Target& target, const Shape& shape, cons
   const double cycles_per_us = std::max(target.clock_mhz, 1);
   const auto seqlen_q = static_cast<double>(shape.seqlen_q), seqlen_kv = static_cast<double>(shape.seqlen_kv);
   const double heads = static_cast<double>(shape.batch) * static_cast<double>(shape.heads_q);
-  const MaskDensity density =
-      mask_density(problem, shape, bindings, static_cast<int>(p.tile_m), static_cast<int>(p.tile_n));
+  const MaskDensity& density = densities.of(static_cast<int>(p.tile_m), static_cast<int>(p.tile_n));
 
   const double row_tiles = std::ceil(seqlen_q / static_cast<double>(p.tile_m));
   const double blocks = row_tiles * heads;

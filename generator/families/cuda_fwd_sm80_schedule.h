@@ -49,7 +49,7 @@ int blocks_per_sm(const Problem& problem, const Target& target, const Parameters
 Status check(const Problem& problem, const Target& target, const Parameters& parameters);
 
 std::vector<Schedule> candidates(const Problem& problem, const Target& target, const Shape& shape);
-Cost cost(const Problem& problem, const Target& target, const Shape& shape, const expr::Bindings& bindings,
+Cost cost(const Problem& problem, const Target& target, const Shape& shape, MaskDensities& densities,
           const Schedule& schedule);
 
 }  // namespace saccade::cuda_sm80

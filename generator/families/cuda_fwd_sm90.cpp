@@ -73,8 +73,13 @@ Status legal(const Problem& problem, const Target& target, const Shape& shape, c
 }
 
 std::vector<Schedule> candidates(const Problem& problem, const Target& target, const Shape& shape) {
-  std::vector<Schedule> result = cuda_sm90::candidates(problem, target);
-  std::erase_if(result, [&](const Schedule& schedule) { return !legal(problem, target, shape, schedule).ok(); });
+  std::vector<Schedule> result;
+  for (const Status& status : {supports(problem, target), validate(shape, problem), check_alignment(shape)}) {
+    if (!status.ok()) return result;
+  }
+  for (const Parameters& p : cuda_sm90::buildable(problem, target)) {
+    if (check_counts(shape, p.tile_m(), p.tile_n).ok()) result.push_back(to_schedule(p));
+  }
   return result;
 }
 

@@ -26,14 +26,14 @@ constexpr double kLaunchUs = 5;
 
 }  // namespace
 
-Cost cost(const Problem& problem, const Target& target, const Shape& shape, const expr::Bindings& bindings,
+Cost cost(const Problem& problem, const Target& target, const Shape& shape, MaskDensities& densities,
           const Schedule& schedule) {
   Cost cost;
   const auto parsed = parameters_from(schedule);
   if (!parsed.ok()) return cost;
   const Parameters& p = *parsed;
   const double tile_n = static_cast<double>(p.tile_n), warpgroups = static_cast<double>(p.warpgroups);
-  const MaskDensity density = mask_density(problem, shape, bindings, p.tile_m(), static_cast<int>(p.tile_n));
+  const MaskDensity& density = densities.of(p.tile_m(), static_cast<int>(p.tile_n));
   const double columns_qk = padded(problem.head_dim_qk), columns_v = padded(problem.head_dim_v);
   const double heads = static_cast<double>(shape.batch) * static_cast<double>(shape.heads_q);
   const double tiles_per_head = std::ceil(static_cast<double>(shape.seqlen_q) / p.tile_m());

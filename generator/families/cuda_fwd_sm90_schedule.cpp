@@ -94,8 +94,8 @@ Status check(const Problem& problem, const Target& target, const Parameters& p) 
   return {};
 }
 
-std::vector<Schedule> candidates(const Problem& problem, const Target& target) {
-  std::vector<Schedule> result;
+std::vector<Parameters> buildable(const Problem& problem, const Target& target) {
+  std::vector<Parameters> result;
   struct Stages {
     std::int64_t q, k, v;
   };
@@ -116,9 +116,8 @@ std::vector<Schedule> candidates(const Problem& problem, const Target& target) {
             p.stages_output = 1;
             if (!check(problem, target, p).ok()) p.stages_output = 0;
             if (!check(problem, target, p).ok()) continue;
-            for (p.row_order = 0; p.row_order <= (problem.mask.is_identity() ? 0 : 1); ++p.row_order) {
-              result.push_back(to_schedule(p));
-            }
+            for (p.row_order = 0; p.row_order <= (problem.mask.is_identity() ? 0 : 1); ++p.row_order)
+              result.push_back(p);
           }
         }
       }

@@ -51,9 +51,9 @@ std::int64_t shared_bytes(const Problem& problem, const Parameters& parameters);
 /// Whether the kernel can be built for the target and launched at all; not about a shape.
 Status check(const Problem& problem, const Target& target, const Parameters& parameters);
 
-/// What can be built, for any shape.
-std::vector<Schedule> candidates(const Problem& problem, const Target& target);
-Cost cost(const Problem& problem, const Target& target, const Shape& shape, const expr::Bindings& bindings,
+/// What can be built and is worth a measurement, for any shape.
+std::vector<Parameters> buildable(const Problem& problem, const Target& target);
+Cost cost(const Problem& problem, const Target& target, const Shape& shape, MaskDensities& densities,
           const Schedule& schedule);
 
 /// The specialisations of ScoreProduct and ValueProduct (templates/cuda/prims/wgmma.h) that a kernel uses.

@@ -174,7 +174,7 @@ TEST(CudaFamily, NothingToComputeIsNoLaunch) {
 TEST(CudaFamily, CostGrowsWithWorkAndFallsWithTheMask) {
   const Schedule schedule = best(problem_of(128, 128), h200(), shape_of(1, 16, 4096));
   const auto cost = [&](const Problem& problem, std::int64_t seqlen) {
-    return family().cost(problem, h200(), shape_of(1, 16, seqlen), {}, schedule).total_us;
+    return predict_cost(family(), problem, h200(), shape_of(1, 16, seqlen), {}, schedule).total_us;
   };
   EXPECT_GT(cost(problem_of(128, 128), 8192), 3 * cost(problem_of(128, 128), 4096));
   EXPECT_LT(cost(causal_problem(128), 8192), 0.7 * cost(problem_of(128, 128), 8192));

@@ -284,7 +284,7 @@ TEST(CudaSm90Family, FoldedRowTilesComeBeforeRisingOnesForCausalMasks) {
     EXPECT_EQ(schedule.at("row_order"), 1) << batch << " " << head_dim;
     const auto cost = [&](std::int64_t row_order) {
       schedule.params["row_order"] = row_order;
-      return family().cost(problem, h200(), shape, {}, schedule).total_us;
+      return predict_cost(family(), problem, h200(), shape, {}, schedule).total_us;
     };
     EXPECT_LT(cost(1), cost(0)) << batch << " " << head_dim;
   }
@@ -300,7 +300,7 @@ TEST(CudaSm90Family, CostGrowsWithWorkAndFallsWithTheMask) {
   const Problem full = problem_of(128, 128);
   const Schedule schedule = best(full, dense_shape(1, 16, 4096));
   const auto cost = [&](const Problem& problem, std::int64_t seqlen) {
-    return family().cost(problem, h200(), dense_shape(1, 16, seqlen), {}, schedule).total_us;
+    return predict_cost(family(), problem, h200(), dense_shape(1, 16, seqlen), {}, schedule).total_us;
   };
   EXPECT_GT(cost(full, 8192), 3 * cost(full, 4096));
   EXPECT_LT(cost(causal(full), 8192), 0.7 * cost(full, 8192));

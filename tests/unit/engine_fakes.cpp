@@ -37,7 +37,7 @@ Status legal(const Problem&, const Target&, const Shape&, const Schedule& given)
   return {};
 }
 
-Cost cost(const Problem&, const Target&, const Shape&, const expr::Bindings&, const Schedule& given) {
+Cost cost(const Problem&, const Target&, const Shape&, MaskDensities&, const Schedule& given) {
   Cost cost;
   cost.total_us = 10 + std::abs(static_cast<double>(given.at("tile")) - 2);
   return cost;
@@ -159,12 +159,18 @@ Expected<const Family*> choose_family(const Problem& problem, const Target& targ
   return &fakes::kFake;
 }
 
+Cost predict_cost(const Family& family, const Problem& problem, const Target& target, const Shape& shape,
+                  const expr::Bindings& bindings, const Schedule& schedule) {
+  MaskDensities densities(problem, shape, bindings);
+  return family.cost(problem, target, shape, densities, schedule);
+}
+
 std::vector<RankedSchedule> rank_candidates(const Family& family, const Problem& problem, const Target& target,
                                             const Shape& shape, const expr::Bindings& bindings) {
   ++fakes::record().rankings;
   std::vector<RankedSchedule> ranked;
   for (const Schedule& schedule : family.candidates(problem, target, shape)) {
-    ranked.push_back({schedule, family.cost(problem, target, shape, bindings, schedule)});
+    ranked.push_back({schedule, predict_cost(family, problem, target, shape, bindings, schedule)});
   }
   std::stable_sort(ranked.begin(), ranked.end(),
                    [](const RankedSchedule& a, const RankedSchedule& b) { return a.cost.total_us < b.cost.total_us; });

@@ -9,6 +9,10 @@
 
 namespace saccade::cuda {
 
+/// What a warp holds of 16 * m_tiles rows of S or O: [m tile][8 columns][element of c].
+template <int m_tiles, int columns>
+using Accumulator = float[m_tiles][columns / 8][4];
+
 /// d = a * b + c. With a constant zero `c` the instruction reads the zero register.
 template <class Element>
 SACCADE_FN void mma_m16n8k16(float (&d)[4], const uint32 (&a)[4], uint32 b0, uint32 b1, float c0, float c1, float c2,

@@ -4,8 +4,7 @@
 // Each warp holds 16 rows of the accumulator, laid out like that of mma.sync (prims/mma.h).
 #pragma once
 
-#include "saccade_templates/cuda/prims/types.h"
-#include "saccade_templates/cuda/tile/warp_products.h"
+#include "saccade_templates/cuda/prims/mma.h"
 
 namespace saccade::cuda {
 

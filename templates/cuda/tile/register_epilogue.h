@@ -3,8 +3,8 @@
 
 #include "saccade_templates/cuda/prims/convert.h"
 #include "saccade_templates/cuda/prims/ldmatrix.h"
+#include "saccade_templates/cuda/prims/mma.h"
 #include "saccade_templates/cuda/prims/shared_memory.h"
-#include "saccade_templates/cuda/tile/warp_products.h"
 
 namespace saccade::cuda {
 

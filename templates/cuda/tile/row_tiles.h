@@ -34,7 +34,7 @@ struct RowTiles {
   /// The next row tile that has rows; false when there is none.
   SACCADE_FN bool next(WorkItem& item, Sequence& sequence) {
     for (; exists(); advance()) {
-      item = this->item();
+      item = current();
       sequence = sequence_of<Config::varlen>(params, item.batch);
       if (Config::varlen && item.q_first >= sequence.len_q) continue;
       advance();
@@ -46,7 +46,7 @@ struct RowTiles {
  private:
   SACCADE_FN bool exists() const { return !left || index < tiles_left(); }
 
-  SACCADE_FN WorkItem item() const {
+  SACCADE_FN WorkItem current() const {
     uint32 head_index, tile;
     if (!folded) {
       head_index = index / tiles_per_head;

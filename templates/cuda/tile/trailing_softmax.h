@@ -3,8 +3,8 @@
 #pragma once
 
 #include "saccade_templates/cuda/prims/convert.h"
+#include "saccade_templates/cuda/prims/mma.h"
 #include "saccade_templates/cuda/tile/softmax_row.h"
-#include "saccade_templates/cuda/tile/warp_products.h"
 
 namespace saccade::cuda {
 

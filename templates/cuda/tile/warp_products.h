@@ -10,9 +10,6 @@
 
 namespace saccade::cuda {
 
-template <int m_tiles, int columns>
-using Accumulator = float[m_tiles][columns / 8][4];
-
 /// The lane's ldmatrix address for a 16x16 block whose matrices are ordered (rows 0-7, 8-15) then (columns 0-7, 8-15):
 /// the A operand from row-major memory, and, transposed, the B operand from row-major [k][n] memory.
 template <class Tile>

@@ -6,7 +6,7 @@
 #include "saccade_templates/cuda/prims/wgmma.h"
 #include "saccade_templates/cuda/tile/register_epilogue.h"
 #include "saccade_templates/cuda/tile/trailing_softmax.h"
-#include "saccade_templates/cuda/tile/warpgroup_producer.h"
+#include "saccade_templates/cuda/tile/warpgroup_shared.h"
 
 namespace saccade::cuda {
 
