@@ -21,23 +21,24 @@ struct PanelTile {
   static constexpr int bytes = round_up(panels * panel_bytes, 1024);
   static constexpr int loaded_bytes = panels * panel_bytes;  ///< what TMA announces
 
-  /// Bits of a matrix descriptor that say the swizzle and the distance of 8 rows.
-  static constexpr uint64 layout_bits = uint64(panel_columns == 64 ? 1 : 2) << 62 | uint64(8 * pitch_bytes / 16) << 32;
+  /// The upper half of a matrix descriptor, which says the swizzle and the distance of 8 rows, before a lower one.
+  SACCADE_FN static uint64 descriptor(uint32 lower) {
+    constexpr uint32 upper = (panel_columns == 64 ? 1u : 2u) << 30 | 8 * pitch_bytes / 16;
+    return uint64(upper) << 32 | lower;
+  }
 
-  /// Descriptor of an operand whose columns are the products' inner dimension (Q, K).
-  SACCADE_FN static uint64 row_descriptor(uint32 tile) {
-    return uint64((tile & 0x3ffff) >> 4) | 1ull << 16 | layout_bits;
+  /// Lower half for an operand whose columns are the products' inner dimension (Q, K).
+  SACCADE_FN static uint32 row_operand(uint32 tile) { return (tile & 0x3ffff) >> 4 | 1u << 16; }
+  /// From a row_operand to that of columns 16 k.. .
+  SACCADE_FN static constexpr uint32 column_step(int k) {
+    return (k / (panel_columns / 16) * panel_bytes + k % (panel_columns / 16) * 32) / 16;
   }
-  /// From a row_descriptor to that of columns 16 k.. .
-  SACCADE_FN static constexpr uint64 column_step(int k) {
-    return uint64((k / (panel_columns / 16) * panel_bytes + k % (panel_columns / 16) * 32) / 16);
+  /// Lower half for an operand whose rows are the products' inner dimension (V).
+  SACCADE_FN static uint32 transposed_operand(uint32 tile) {
+    return (tile & 0x3ffff) >> 4 | uint32(panel_bytes / 16) << 16;
   }
-  /// Descriptor of an operand whose rows are the products' inner dimension (V).
-  SACCADE_FN static uint64 transposed_descriptor(uint32 tile) {
-    return uint64((tile & 0x3ffff) >> 4) | uint64(panel_bytes / 16) << 16 | layout_bits;
-  }
-  /// From a transposed_descriptor to that of rows 16 k.. .
-  SACCADE_FN static constexpr uint64 row_step(int k) { return uint64(16 * k * pitch_bytes / 16); }
+  /// From a transposed_operand to that of rows 16 k.. .
+  SACCADE_FN static constexpr uint32 row_step(int k) { return 16 * k * pitch_bytes / 16; }
 
   /// Byte offset of a chunk of eight columns.
   SACCADE_FN static uint32 offset(uint32 row, uint32 chunk) {

@@ -86,7 +86,7 @@ struct Consumer {
   RingPlace<Config::k_stages> k;
   RingPlace<Config::v_stages> v;
   RingPlace<Config::row_notes> row;  ///< of the row tile whose S is computed
-  uint64 query, key, value;          ///< matrix descriptors of slot 0, of Q that of this warpgroup
+  uint32 query, key, value;          ///< operands (PanelTile) of slot 0, of Q that of this warpgroup
 
   SACCADE_FN Consumer(const KernelParams& kernel_params, const TensorMaps& tensor_maps,
                       const WarpgroupShared<Config>& shared_memory, int consumer)
@@ -96,9 +96,9 @@ struct Consumer {
         warpgroup(consumer),
         turn(consumer),
         speaks(thread_index() % 32 == 0),
-        query(QueryTile::row_descriptor(shared_memory.query(0, consumer))),
-        key(KeyTile::row_descriptor(shared_memory.key(0))),
-        value(ValueTile::transposed_descriptor(shared_memory.value(0))) {}
+        query(QueryTile::row_operand(shared_memory.query(0, consumer))),
+        key(KeyTile::row_operand(shared_memory.key(0))),
+        value(ValueTile::transposed_operand(shared_memory.value(0))) {}
 
   SACCADE_FN void run() {
     State state(Rules::has_score ? kLog2E : log2_scale_of(params.scale));
@@ -117,7 +117,8 @@ struct Consumer {
       wgmma_wait<0, Config::columns_v>(state.o);
       state.has_output = true;
     }
-    finish(state.finished_row, state.softmax, state);
+    state.softmax.finish(state.inverse, state.lse);
+    finish(state);
     if (Config::stages_output && speaks) tma_store_wait();
   }
 
@@ -127,16 +128,15 @@ struct Consumer {
     Output o;
     Weights p;
     Query q;
-    RowNote rows;
     Softmax softmax;
-    Softmax finished;          ///< of the row tile before, whose O is not finished yet
+    float inverse[2], lse[2];  ///< 1 / l and LSE of the row tile before, whose O is not finished yet
     uint32 finished_row = 0;   ///< slot of its note
     bool has_weights = false;  ///< P of the tile before is there, and its P V still to come
     bool has_output = false;   ///< O holds products of its row tile
     bool begins = true;        ///< the tile is the first of its row tile
     bool follows = false;      ///< there is a row tile before
 
-    SACCADE_FN explicit State(float log2_scale) : softmax(log2_scale), finished(log2_scale) {}
+    SACCADE_FN explicit State(float log2_scale) : softmax(log2_scale) {}
   };
 
   /// A steady tile is not the first of its row tile, and P of the tile before is there.
@@ -147,8 +147,7 @@ struct Consumer {
 
   SACCADE_FN void begin_row(State& state) const {
     mbarrier_wait(shared.query_full(q.slot, warpgroup), q.parity);
-    state.rows = RowNote::load(shared.row_note(row.slot));
-    state.finished = state.softmax;
+    state.softmax.finish(state.inverse, state.lse);
     state.softmax = Softmax(state.softmax.log2_scale);
     if constexpr (Config::q_in_registers) {
 #pragma unroll
@@ -180,38 +179,42 @@ struct Consumer {
     if (!steady && state.begins) begin_row(state);
     Softmax& softmax = state.softmax;
     Scores s;
-    turn.wait();
-    wgmma_fence();
-    issue_scores(s, state.q);
-    const TileClass tile_class = note.class_of(warpgroup);
-    const int kv_first = note.tile() * tile_n;
     // Without a mask only a row tile that has no keys at all has an empty tile, its first.
+    const TileClass tile_class = note.class_of(warpgroup);
     const bool has_keys = (steady && !Rules::has_mask) || tile_class != TileClass::empty;
     // A score program's values are not computed twice, so their maximum is taken before they are used.
-    const bool moves = Rules::has_score || tile_class == TileClass::mixed || kv_first + tile_n > state.rows.len_kv ||
-                       softmax.lacks_keys;
-    if (steady || state.has_weights) {
-      issue_values(state);
-      turn.pass();
-      wgmma_wait<1, tile_n>(s);
-    } else {
-      turn.pass();
-      wgmma_wait<0, tile_n>(s);
-    }
+    const bool moves = Rules::has_score || tile_class == TileClass::mixed || softmax.lacks_keys;
     // P V of the tile before is done by half of the exponentials, and then P may take its place. Three warpgroups have not
     // the registers for that.
     constexpr int half = Config::warpgroups < 3 ? tile_n / 32 * 16 : tile_n;
     float factor[2], added[2] = {0.f, 0.f};
-    if (has_keys) {
-      if (moves) {
-        finish_scores<Config, Rules, 1, tile_n>(s, params, state.rows.context(),
-                                                WarpRows{consumer_thread(), state.rows.q_first, 16}, {0, tile_n},
-                                                kv_first, tile_class, masked_score(softmax.log2_scale));
-        softmax.template move_reference<tile_n>(s, factor);
+    turn.wait();
+    if (steady || has_keys) {
+      wgmma_fence();
+      issue_scores(s, state.q);
+      if (steady || state.has_weights) {
+        issue_values(state);
+        turn.pass();
+        wgmma_wait<1, tile_n>(s);
+      } else {
+        turn.pass();
+        wgmma_wait<0, tile_n>(s);
       }
-      softmax.template exponentiate<0, half, tile_n>(s, added);
+      if (has_keys) {
+        if (moves) {
+          const RowNote rows = RowNote::load(shared.row_note(row.slot));
+          finish_scores<Config, Rules, 1, tile_n>(s, params, rows.context(),
+                                                  WarpRows{consumer_thread(), rows.q_first, 16}, {0, tile_n},
+                                                  note.tile() * tile_n, tile_class, masked_score(softmax.log2_scale));
+          softmax.template move_reference<tile_n>(s, factor);
+        }
+        softmax.template exponentiate<0, half, tile_n>(s, added);
+      }
+      pin<tile_n>(s);
+    } else {
+      if (state.has_weights) issue_values(state);
+      turn.pass();
     }
-    pin<tile_n>(s);
     wgmma_wait<0, Config::columns_v>(state.o);
     if (steady || state.has_weights) {
       state.has_output = true;
@@ -219,7 +222,7 @@ struct Consumer {
       v.advance();
     }
     if (!steady && state.begins) {
-      if (state.follows) finish(state.finished_row, state.finished, state);
+      if (state.follows) finish(state);
       state.has_output = false;
     }
     if (has_keys) {
@@ -246,15 +249,17 @@ struct Consumer {
   }
 
   SACCADE_FN void issue_scores(Scores& s, const Query& q_registers) const {
-    const uint64 rows = query + uint64(q.slot * (Config::warpgroups * QueryTile::bytes / 16));
-    const uint64 tile = key + uint64(k.slot * (KeyTile::bytes / 16));
+    // Opaque: with one slot of Q, all of its descriptors would be kept, in registers that are not there.
+    const uint32 rows = opaque(query + q.slot * (Config::warpgroups * QueryTile::bytes / 16));
+    const uint32 tile = key + k.slot * (KeyTile::bytes / 16);
 #pragma unroll
     for (int step = 0; step < query_steps; ++step) {
+      const uint64 keys = KeyTile::descriptor(tile + KeyTile::column_step(step));
       if constexpr (Config::q_in_registers) {
-        ScoreProduct<Element, tile_n>::multiply(s, q_registers[step], tile + KeyTile::column_step(step), step > 0);
+        ScoreProduct<Element, tile_n>::multiply(s, q_registers[step], keys, step > 0);
       } else {
-        ScoreProduct<Element, tile_n>::multiply(s, rows + QueryTile::column_step(step),
-                                                tile + KeyTile::column_step(step), step > 0);
+        ScoreProduct<Element, tile_n>::multiply(s, QueryTile::descriptor(rows + QueryTile::column_step(step)), keys,
+                                                step > 0);
       }
     }
     wgmma_commit();
@@ -263,12 +268,12 @@ struct Consumer {
   /// Starts O += P V of the tile before.
   SACCADE_FN void issue_values(State& state) const {
     mbarrier_wait(shared.value_clean(v.slot), v.parity);
-    const uint64 tile = value + uint64(v.slot * (ValueTile::bytes / 16));
+    const uint32 tile = value + v.slot * (ValueTile::bytes / 16);
     wgmma_fence();
 #pragma unroll
     for (int step = 0; step < tile_n / 16; ++step) {
-      ValueProduct<Element, Config::columns_v>::multiply(state.o, state.p[step], tile + ValueTile::row_step(step),
-                                                         step > 0 || state.has_output);
+      ValueProduct<Element, Config::columns_v>::multiply(state.o, state.p[step],
+                                                         ValueTile::descriptor(tile + ValueTile::row_step(step)), step > 0 || state.has_output);
     }
     wgmma_commit();
   }
@@ -306,11 +311,10 @@ struct Consumer {
     }
   }
 
-  /// O / l and LSE of the row tile of note `slot` to memory.
-  SACCADE_FN void finish(uint32 slot, const Softmax& softmax, State& state) const {
-    const RowNote rows = RowNote::load(shared.row_note(slot));
-    float inverse[2], lse[2];
-    softmax.finish(inverse, lse);
+  /// O / l and LSE of the finished row tile to memory.
+  SACCADE_FN void finish(State& state) const {
+    const RowNote rows = RowNote::load(shared.row_note(state.finished_row));
+    const float(&inverse)[2] = state.inverse;
     if (!state.has_output) clear<Config::columns_v>(state.o);
     const int first_row = WarpRows{consumer_thread(), rows.q_first, 16}.first();
     Element* output = head_pointer<Config::varlen>(static_cast<Element*>(params.o), params.o_stride, rows.batch,
@@ -322,7 +326,7 @@ struct Consumer {
       store_rows_from_registers<Element, Config::head_dim_v, Config::columns_v>(
           state.o, inverse, output + first_row * params.o_stride.row, params.o_stride.row, rows.len_q - first_row);
     }
-    if constexpr (Config::lse) store_lse(rows, first_row, lse);
+    if constexpr (Config::lse) store_lse(rows, first_row, state.lse);
     if constexpr (Rules::has_mask) {
       if (load_shared(shared.scrubbed()) != 0) restore_scrubbed(rows, first_row, output);
     }

@@ -79,6 +79,7 @@ struct Producer {
         if (ahead || (tile == 0 && !has_query)) load_query(q, ahead ? row.slot : own_note, loads);
         has_query = ahead || (has_query && tile > 0);
         if (tile > 0) load_value(v, before, place, loads);
+        if (tile == 0 && goes_on && loads && Config::q_stages == 1) prefetch_query(row.slot);
         if (ended) break;
         before = note;
       }
@@ -124,6 +125,22 @@ struct Producer {
           {rows.head, Config::varlen ? 0 : rows.batch, rows.q_row + first_row, rows.len_q - first_row}, loads);
     }
     q.advance();
+  }
+
+  /// Where there is no slot for Q of the next row tile, it comes as far as L2.
+  SACCADE_FN void prefetch_query(uint32 note_slot) const {
+    if (params.q_stride.row == 0) return;
+    const RowNote rows = RowNote::load(shared.row_note(note_slot));
+#pragma unroll 1
+    for (int w = 0; w < Config::warpgroups; ++w) {
+      TilePlace place{0, rows.q_row + rows.q_first + w * kWarpgroupRows, coordinate(rows.head, params.q_stride.head),
+                      coordinate(Config::varlen ? 0 : rows.batch, params.q_stride.batch)};
+#pragma unroll
+      for (int panel = 0; panel < Config::QueryTile::panels; ++panel) {
+        tma_prefetch(maps.q, place);
+        place.column += Config::QueryTile::panel_columns;
+      }
+    }
   }
 
   SACCADE_FN void load_key(RingPlace<Config::k_stages>& k, const TileNote& note, const Place& place, bool loads) const {
@@ -197,7 +214,7 @@ struct ValueCleaner {
       const bool clears = Config::varlen && keys < Config::tile_n;
       const bool scrubs = Rules::has_mask && note.has_mixed();
       if (clears) clear_rows_from(uint32(maximum(keys, 0)), shared.value(v.slot), thread);
-      if (scrubs) scrub(uint32(minimum(keys, Config::tile_n)), shared.value(v.slot), thread);
+      if (scrubs) scrub(shared.value(v.slot), thread);
       if (clears || scrubs) fence_async_proxy();
       __syncwarp();
       if (thread % 32 == 0) mbarrier_arrive(shared.value_clean(v.slot));
@@ -209,27 +226,49 @@ struct ValueCleaner {
   /// Zeroes the rows beyond the sequence's last key.
   SACCADE_FN void clear_rows_from(uint32 row, uint32 tile, uint32 thread) const {
 #pragma unroll 1
-    for (uint32 i = row * chunks + thread; i < Tile::rows * chunks; i += threads) {
-      store_shared(tile + Tile::offset(i / chunks, i % chunks), Chunk{});
+    for (uint32 i = thread; i < Tile::rows * chunks; i += threads) {
+      if (i >= row * chunks) store_shared(address_of(tile, i), Chunk{});
     }
   }
 
-  /// Replaces infinities and NaN of the first `rows` rows by zeros and says so in shared.scrubbed().
-  SACCADE_FN void scrub(uint32 rows, uint32 tile, uint32 thread) const {
-#pragma unroll 4
-    for (uint32 i = thread; i < rows * chunks; i += threads) {
-      const uint32 address = tile + Tile::offset(i / chunks, i % chunks);
-      Chunk values = load_shared_chunk(address);
-      uint32 sum = 0;
-#pragma unroll
-      for (int j = 0; j < 4; ++j) accumulate_non_finite<Element>(sum, values.word[j]);
-      if (non_finite_halves<Element>(sum) == 0) continue;
+  /// Replaces infinities and NaN by zeros and says so in shared.scrubbed(). The consumers may be waiting: the loads of
+  /// several chunks are in flight together.
+  SACCADE_FN void scrub(uint32 tile, uint32 thread) const {
+    constexpr uint32 together = 4, rounded_down = Tile::rows * chunks / (together * threads) * (together * threads);
+    uint32 sum = 0;
+#pragma unroll 1
+    for (uint32 first = thread; first < rounded_down; first += together * threads) {
+      look_at<together>(sum, tile, first);
+    }
+    look_at<ceil_div(int(Tile::rows * chunks - rounded_down), int(threads))>(sum, tile, rounded_down + thread);
+    if (non_finite_halves<Element>(sum) == 0) return;
+#pragma unroll 1
+    for (uint32 i = thread; i < Tile::rows * chunks; i += threads) {
+      Chunk values = load_shared_chunk(address_of(tile, i));
 #pragma unroll
       for (int j = 0; j < 4; ++j) values.word[j] = without_non_finite<Element>(values.word[j]);
-      store_shared(address, values);
-      store_shared(shared.scrubbed(), 1);
+      store_shared(address_of(tile, i), values);
+    }
+    store_shared(shared.scrubbed(), 1);
+  }
+
+  /// A half of `sum` becomes NaN if one of `count` chunks holds an infinity or a NaN.
+  template <int count>
+  SACCADE_FN static void look_at(uint32& sum, uint32 tile, uint32 first) {
+    Chunk values[maximum(count, 1)] = {};
+#pragma unroll
+    for (int c = 0; c < count; ++c) {
+      if (first + c * threads < Tile::rows * chunks) values[c] = load_shared_chunk(address_of(tile, first + c * threads));
+    }
+#pragma unroll
+    for (int c = 0; c < count; ++c) {
+#pragma unroll
+      for (int j = 0; j < 4; ++j) accumulate_non_finite<Element>(sum, values[c].word[j]);
     }
   }
+
+  /// Of chunk i of a tile; a thread has every `threads`-th.
+  SACCADE_FN static uint32 address_of(uint32 tile, uint32 i) { return tile + Tile::offset(i / chunks, i % chunks); }
 };
 
 }  // namespace saccade::cuda

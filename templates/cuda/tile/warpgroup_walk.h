@@ -25,7 +25,7 @@ struct TileNote {
 };
 static_assert(int(TileClass::empty) == 0 && int(TileClass::mixed) == 1 && int(TileClass::full) == 2);
 
-/// The classes of a tile of keys for each warpgroup, as TileNote holds them.
+/// The classes of a tile of keys for each warpgroup, as TileNote holds them. One that reaches beyond the last key is cut.
 template <class Rules, int warpgroups, int tile_n>
 SACCADE_FN int classify_warpgroups(const KernelParams& params, const RuleContext& context, int q_first, int kv_first) {
   int classes = 0;
@@ -39,22 +39,24 @@ SACCADE_FN int classify_warpgroups(const KernelParams& params, const RuleContext
       const int kv_last = minimum(kv_first + tile_n, context.len_kv) - 1;
       found = Rules::tile_class(params, context.tile(first, q_last, kv_first, kv_last));
     }
+    if (found == TileClass::full && kv_first + tile_n > context.len_kv) found = TileClass::mixed;
     classes |= int(found) << 2 * w;
   }
   return classes;
 }
 
-/// Walks the tiles of a row tile in rising order, leaving out those that are empty for all. A whole warp walks: with a
-/// mask, its lanes classify 32 tiles at a time.
+/// Walks the tiles of a row tile from the last to the first, leaving out those that are empty for all: what the end of the
+/// keys or a causal mask cuts comes first, where a maximum is taken anyway and there is no O yet. A whole warp walks: with
+/// a mask, its lanes classify 32 tiles at a time.
 template <class Rules, int warpgroups, int tile_n>
 struct WarpgroupWalk {
   const KernelParams& params;
   RuleContext context;
   int q_first;
-  int next_batch, end_tile;  ///< in tiles
-  int batch_first = 0;       ///< of the 32 tiles in hand
-  uint32 waiting = 0;        ///< bit l: tile batch_first + l is still to come
-  int classes = 0;           ///< with a mask: of the lane's tile
+  int begin_tile, end_tile;  ///< of those that are not in hand
+  int batch_last = 0;        ///< of the 32 tiles in hand
+  uint32 waiting = 0;        ///< bit l: tile batch_last - l is still to come
+  int classes = 0;           ///< of the lane's tile
 
   SACCADE_FN WarpgroupWalk(const KernelParams& kernel_params, const RuleContext& rule_context, int first_row)
       : params(kernel_params), context(rule_context), q_first(first_row) {
@@ -64,10 +66,8 @@ struct WarpgroupWalk {
       const KvRange range = Rules::kv_range(params, context.tile(q_first, q_last, 0, context.len_kv - 1));
       begin = maximum(range.begin, 0);
       end = minimum(range.end, context.len_kv);
-    } else {
-      classes = classify_warpgroups<Rules, warpgroups, tile_n>(params, context, q_first, 0);
     }
-    next_batch = begin / tile_n;
+    begin_tile = begin / tile_n;
     end_tile = begin < end ? ceil_div(end, tile_n) : 0;
     refill();
   }
@@ -75,14 +75,17 @@ struct WarpgroupWalk {
   /// The next tile. When there is none at all, one that is empty for all and the last.
   SACCADE_FN TileNote next() {
     if constexpr (!Rules::has_mask) {
-      const int tile = next_batch++;
-      return TileNote::of(tile, tile < end_tile ? classes : 0).with_last(next_batch >= end_tile);
+      if (end_tile == 0) return TileNote::of(0, 0).with_last(true);
+      --end_tile;
+      return TileNote::of(end_tile, classify_warpgroups<Rules, warpgroups, tile_n>(params, context, q_first,
+                                                                                   end_tile * tile_n))
+          .with_last(end_tile == 0);
     } else {
       TileNote note = TileNote::of(0, 0);
       if (waiting != 0) {
         const int lane = __ffs(int(waiting)) - 1;
         waiting &= waiting - 1;
-        note = TileNote::of(batch_first + lane, __shfl_sync(kFullWarp, classes, lane));
+        note = TileNote::of(batch_last - lane, __shfl_sync(kFullWarp, classes, lane));
         refill();
       }
       return note.with_last(waiting == 0);
@@ -92,11 +95,11 @@ struct WarpgroupWalk {
  private:
   SACCADE_FN void refill() {
     if constexpr (Rules::has_mask) {
-      while (waiting == 0 && next_batch < end_tile) {
-        batch_first = next_batch;
-        next_batch += 32;
-        const int tile = batch_first + int(thread_index() % 32);
-        classes = tile < end_tile
+      while (waiting == 0 && begin_tile < end_tile) {
+        batch_last = end_tile - 1;
+        end_tile -= 32;
+        const int tile = batch_last - int(thread_index() % 32);
+        classes = tile >= begin_tile
                       ? classify_warpgroups<Rules, warpgroups, tile_n>(params, context, q_first, tile * tile_n)
                       : 0;
         waiting = __ballot_sync(kFullWarp, classes != 0);
