@@ -63,7 +63,7 @@ RegisterShares register_shares(const Problem& problem, const Parameters& p) {
 
 int register_estimate(const Problem& problem, const Parameters& p) {
   const int query = p.q_in_registers != 0 ? padded(problem.head_dim_qk) / 4 : 0;
-  const int rules = (problem.mask.is_identity() ? 0 : 20) + (problem.score.is_identity() ? 0 : 8);
+  const int rules = (has_long_mask(problem) ? 20 : 0) + (problem.score.is_identity() ? 0 : 8);
   constexpr int kRest = 30;  // addresses and state, as ptxas 13.0 needed them
   return accumulators(problem, p) + query + rules + kRest;
 }
@@ -104,7 +104,7 @@ std::vector<Parameters> buildable(const Problem& problem, const Target& target) 
   Parameters p;
   // Beside the widest O and a mask, the barriers' registers are spilled (72 bytes), and turns gained nothing there.
   const bool may_take_turns = problem.mask.is_identity() || problem.head_dim_v <= 192;
-  const int most = problem.head_dim_v <= 96 ? 3 : 2;  // a third leaves too few registers for a wider O
+  const int most = problem.head_dim_v <= 128 ? 3 : 2;  // a third leaves too few registers for a wider O
   for (p.warpgroups = 1; p.warpgroups <= most; ++p.warpgroups) {
     for (p.tile_n = 48; p.tile_n <= 192; p.tile_n += 16) {
       for (const Stages& stages : kStages) {
