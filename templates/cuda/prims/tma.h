@@ -25,13 +25,6 @@ SACCADE_FN void tma_load(uint32 shared, const TensorMap& map, const TilePlace& p
       : "memory");
 }
 
-/// Starts to bring the map's box at `place` into the L2 cache.
-SACCADE_FN void tma_prefetch(const TensorMap& map, const TilePlace& place) {
-  asm volatile("cp.async.bulk.prefetch.tensor.4d.L2.global [%0, {%1, %2, %3, %4}];" ::"l"(&map), "r"(place.column),
-               "r"(place.row), "r"(place.head), "r"(place.batch)
-               : "memory");
-}
-
 /// Starts the copy of the map's box from shared memory to `place`; what lies beyond the tensor is not written.
 SACCADE_FN void tma_store(const TensorMap& map, const TilePlace& place, uint32 shared) {
   asm volatile("cp.async.bulk.tensor.4d.global.shared::cta.bulk_group [%0, {%2, %3, %4, %5}], [%1];" ::"l"(&map),

@@ -273,7 +273,8 @@ struct Consumer {
 #pragma unroll
     for (int step = 0; step < tile_n / 16; ++step) {
       ValueProduct<Element, Config::columns_v>::multiply(state.o, state.p[step],
-                                                         ValueTile::descriptor(tile + ValueTile::row_step(step)), step > 0 || state.has_output);
+                                                         ValueTile::descriptor(tile + ValueTile::row_step(step)),
+                                                         step > 0 || state.has_output);
     }
     wgmma_commit();
   }

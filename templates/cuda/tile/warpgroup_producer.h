@@ -52,37 +52,47 @@ struct Producer {
     RingPlace<Config::k_stages> k;
     RingPlace<Config::v_stages> v;
     RingPlace<Config::q_stages> q;
-    RingPlace<Config::row_notes> row;
+    RingPlace<Config::row_notes> described;  ///< where the next note goes
     RowTiles<Config> rows(params);
     // Nothing for this block: a row tile without rows and keys ends it.
-    if (!describe_next(rows, row.slot, loads)) describe(row.slot, {}, {}, loads);
-    bool goes_on = true, has_query = false;  // another row tile follows; its Q is on its way already
-    while (goes_on) {
-      const RowNote current = RowNote::load(shared.row_note(row.slot));
-      typename Config::Walk walk(params, current.context(), current.q_first);
-      const uint32 own_note = row.slot;
-      row.advance();
-      goes_on = describe_next(rows, row.slot, loads);
+    if (!describe_next(rows, described, loads)) describe(described, {}, {}, loads);
+    uint32 own = shared.row_note(0), next = shared.row_note(described.slot);
+    bool follows = describe_next(rows, described, loads), has_query = false;  // of this row tile
+    typename Config::Walk walk(params, own);
+    while (true) {
+      const RowNote current = RowNote::load(own);
       const Place place{current.head / params.group, Config::varlen ? 0 : current.batch, current.kv_row,
                         current.len_kv};
+      const uint32 after_next = shared.row_note(described.slot);
+      bool another = false;  // after the next
+      typename Config::Walk next_walk;
       TileNote before = {};
       for (int tile = 0;; ++tile) {
         __syncwarp();  // no lane may be a turn of a ring behind
         const bool ended = tile > 0 && before.last();
         TileNote note = {};
         if (!ended) {
-          note = walk.next();
-          note = note.with_final(note.last() && !goes_on);
+          note = walk.next(params);
+          note = note.with_final(note.last() && !follows);
           load_key(k, note, place, loads);
         }
-        const bool ahead = loads_ahead && !ended && tile == ahead_from && goes_on;
-        if (ahead || (tile == 0 && !has_query)) load_query(q, ahead ? row.slot : own_note, loads);
+        const bool ahead = loads_ahead && !ended && tile == ahead_from && follows;
+        if (ahead || (tile == 0 && !has_query)) load_query(q, ahead ? next : own, loads);
         has_query = ahead || (has_query && tile > 0);
         if (tile > 0) load_value(v, before, place, loads);
-        if (tile == 0 && goes_on && loads && Config::q_stages == 1) prefetch_query(row.slot);
         if (ended) break;
         before = note;
+        // Now and not between row tiles, where the consumers would wait for it.
+        if (tile == 0 && follows) {
+          next_walk = typename Config::Walk(params, next);
+          another = describe_next(rows, described, loads);
+        }
       }
+      if (!follows) break;
+      walk = next_walk;
+      own = next;
+      next = after_next;
+      follows = another;
     }
   }
 
@@ -100,22 +110,24 @@ struct Producer {
   }
 
   /// Leaves the note of a row tile; the warp can read it then.
-  SACCADE_FN void describe(uint32 slot, const WorkItem& item, const Sequence& sequence, bool loads) const {
-    if (loads) RowNote::of(item, sequence).store(shared.row_note(slot));
+  SACCADE_FN void describe(RingPlace<Config::row_notes>& place, const WorkItem& item, const Sequence& sequence,
+                           bool loads) const {
+    if (loads) RowNote::of(item, sequence).store(shared.row_note(place.slot));
     __syncwarp();
+    place.advance();
   }
 
   /// The same of the next row tile; false when there is none.
-  SACCADE_FN bool describe_next(RowTiles<Config>& rows, uint32 slot, bool loads) const {
+  SACCADE_FN bool describe_next(RowTiles<Config>& rows, RingPlace<Config::row_notes>& place, bool loads) const {
     WorkItem item;
     Sequence sequence;
     if (!rows.next(item, sequence)) return false;
-    describe(slot, item, sequence, loads);
+    describe(place, item, sequence, loads);
     return true;
   }
 
-  SACCADE_FN void load_query(RingPlace<Config::q_stages>& q, uint32 note_slot, bool loads) const {
-    const RowNote rows = RowNote::load(shared.row_note(note_slot));
+  SACCADE_FN void load_query(RingPlace<Config::q_stages>& q, uint32 row_note, bool loads) const {
+    const RowNote rows = RowNote::load(row_note);
 #pragma unroll 1
     for (int w = 0; w < Config::warpgroups; ++w) {
       mbarrier_wait(shared.query_empty(q.slot, w), q.parity ^ 1);
@@ -125,22 +137,6 @@ struct Producer {
           {rows.head, Config::varlen ? 0 : rows.batch, rows.q_row + first_row, rows.len_q - first_row}, loads);
     }
     q.advance();
-  }
-
-  /// Where there is no slot for Q of the next row tile, it comes as far as L2.
-  SACCADE_FN void prefetch_query(uint32 note_slot) const {
-    if (params.q_stride.row == 0) return;
-    const RowNote rows = RowNote::load(shared.row_note(note_slot));
-#pragma unroll 1
-    for (int w = 0; w < Config::warpgroups; ++w) {
-      TilePlace place{0, rows.q_row + rows.q_first + w * kWarpgroupRows, coordinate(rows.head, params.q_stride.head),
-                      coordinate(Config::varlen ? 0 : rows.batch, params.q_stride.batch)};
-#pragma unroll
-      for (int panel = 0; panel < Config::QueryTile::panels; ++panel) {
-        tma_prefetch(maps.q, place);
-        place.column += Config::QueryTile::panel_columns;
-      }
-    }
   }
 
   SACCADE_FN void load_key(RingPlace<Config::k_stages>& k, const TileNote& note, const Place& place, bool loads) const {
@@ -258,7 +254,8 @@ struct ValueCleaner {
     Chunk values[maximum(count, 1)] = {};
 #pragma unroll
     for (int c = 0; c < count; ++c) {
-      if (first + c * threads < Tile::rows * chunks) values[c] = load_shared_chunk(address_of(tile, first + c * threads));
+      if (first + c * threads < Tile::rows * chunks)
+        values[c] = load_shared_chunk(address_of(tile, first + c * threads));
     }
 #pragma unroll
     for (int c = 0; c < count; ++c) {

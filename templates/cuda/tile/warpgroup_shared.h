@@ -5,7 +5,6 @@
 #include "saccade_templates/cuda/prims/shared_memory.h"
 #include "saccade_templates/cuda/prims/tma.h"
 #include "saccade_templates/cuda/tile/panel_tile.h"
-#include "saccade_templates/cuda/tile/row_tiles.h"
 #include "saccade_templates/cuda/tile/warpgroup_walk.h"
 
 namespace saccade::cuda {
@@ -38,27 +37,6 @@ struct WarpgroupConfig : Schedule {
   static constexpr int row_notes = Schedule::q_stages + 3;
   static constexpr int shared_bytes =
       tile_bytes + row_notes * 32 + round_up(barriers * int(kMbarrierBytes) + notes * 4, 16);
-};
-
-/// A row tile as the producer describes it to the consumers.
-struct RowNote {
-  int batch, head, q_first, len_q, len_kv;
-  int q_row, kv_row;  ///< varlen: where the sequence starts; tensor maps count rows in 31 bits
-
-  SACCADE_FN static RowNote of(const WorkItem& item, const Sequence& sequence) {
-    return {item.batch,      item.head,           item.q_first,        sequence.len_q,
-            sequence.len_kv, int(sequence.q_row), int(sequence.kv_row)};
-  }
-  SACCADE_FN void store(uint32 address) const {
-    store_shared(address, Chunk{{uint32(batch), uint32(head), uint32(q_first), uint32(len_q)}});
-    store_shared(address + 16, Chunk{{uint32(len_kv), uint32(q_row), uint32(kv_row), 0}});
-  }
-  SACCADE_FN static RowNote load(uint32 address) {
-    const Chunk a = load_shared_chunk(address), b = load_shared_chunk(address + 16);
-    return {int(a.word[0]), int(a.word[1]), int(a.word[2]), int(a.word[3]),
-            int(b.word[0]), int(b.word[1]), int(b.word[2])};
-  }
-  SACCADE_FN RuleContext context() const { return {batch, head, len_q, len_kv}; }
 };
 
 /// Addresses. A slot is `full` when its copy has landed and `empty` when all consumers have done with it; one of V is
