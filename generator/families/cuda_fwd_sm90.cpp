@@ -99,7 +99,7 @@ std::string schedule_struct(const Problem& problem, const Parameters& p) {
       .add_problem(problem)
       .add("warpgroups", p.warpgroups)
       .add("tile_n", p.tile_n)
-      .add("q_stages", p.q_stages)
+      .add("q_slots", p.q_slots)
       .add("k_stages", p.k_stages)
       .add("v_stages", p.v_stages)
       .add_flag("q_in_registers", p.q_in_registers != 0)

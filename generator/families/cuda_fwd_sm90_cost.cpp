@@ -53,7 +53,7 @@ Cost cost(const Problem& problem, const Target& target, const Shape& shape, Mask
   const double standstill = kStandstill + kWide * std::max(tile_n - 128, 0.0);
   const double tile = std::max(matrix * standstill + kPerTile, chain) * (p.ping_pong != 0 ? 1 : 1 + kNoTurns) + shallow;
   const double row_tile =
-      kRowTile + (p.stages_output != 0 ? 0 : kStoreFromRegisters) + (p.q_stages > 1 ? 0 : kLateQuery);
+      kRowTile + (p.stages_output != 0 ? 0 : kStoreFromRegisters) + (p.q_slots > p.warpgroups ? 0 : kLateQuery);
 
   // Even work ends in whole rounds of the blocks. Uneven work leaves a ragged end, unless short work comes last.
   const double blocks = std::max(target.sm_count, 1);

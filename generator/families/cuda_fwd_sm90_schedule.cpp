@@ -14,7 +14,7 @@ namespace {
 using Field = ParameterField<Parameters>;
 constexpr std::array kFields = {
     Field{"warpgroups", &Parameters::warpgroups, 1, 3}, Field{"tile_n", &Parameters::tile_n, 16, 256},
-    Field{"q_stages", &Parameters::q_stages, 1, 2},     Field{"k_stages", &Parameters::k_stages, 1, 8},
+    Field{"q_slots", &Parameters::q_slots, 1, 6},       Field{"k_stages", &Parameters::k_stages, 1, 8},
     Field{"v_stages", &Parameters::v_stages, 1, 8},     Field{"q_in_registers", &Parameters::q_in_registers, 0, 1},
     Field{"ping_pong", &Parameters::ping_pong, 0, 1},   Field{"stages_output", &Parameters::stages_output, 0, 1},
     Field{"row_order", &Parameters::row_order, 0, 1},
@@ -69,13 +69,13 @@ int register_estimate(const Problem& problem, const Parameters& p) {
 }
 
 std::int64_t shared_bytes(const Problem& problem, const Parameters& p) {
-  const std::int64_t tiles = p.q_stages * p.warpgroups * tile_bytes(64, problem.head_dim_qk) +
+  const std::int64_t tiles = p.q_slots * tile_bytes(64, problem.head_dim_qk) +
                              p.k_stages * tile_bytes(p.tile_n, problem.head_dim_qk) +
                              p.v_stages * tile_bytes(p.tile_n, problem.head_dim_v) +
                              (p.stages_output != 0 ? 4 * p.warpgroups * tile_bytes(16, problem.head_dim_v) : 0);
-  const std::int64_t barriers = 2 * p.q_stages * p.warpgroups + 2 * p.k_stages + 3 * p.v_stages,
+  const std::int64_t barriers = 2 * p.q_slots + 2 * p.k_stages + 3 * p.v_stages,
                      notes = p.k_stages + 2 * p.v_stages + 1;
-  return tiles + 32 * (p.q_stages + 3) + round_up(8 * barriers + 4 * notes, 16);
+  return tiles + 32 * ((p.q_slots + p.warpgroups - 1) / p.warpgroups + 4) + round_up(8 * barriers + 4 * notes, 16);
 }
 
 Status check(const Problem& problem, const Target& target, const Parameters& p) {
@@ -83,6 +83,9 @@ Status check(const Problem& problem, const Target& target, const Parameters& p) 
     return Status::invalid_argument(fmt::format("{}: {}", kName, reason));
   };
   if (p.tile_n % 16 != 0) return refuse(fmt::format("tile_n {} is not a multiple of 16", p.tile_n));
+  if (p.q_slots < p.warpgroups || p.q_slots > 2 * p.warpgroups) {
+    return refuse(fmt::format("{} slots of Q for {} warpgroups, which need one or two each", p.q_slots, p.warpgroups));
+  }
   if (p.ping_pong != 0 && p.warpgroups == 1) return refuse("one warpgroup has none to take turns with");
   const std::int64_t shared = shared_bytes(problem, p);
   if (shared > target.shared_bytes_per_block) {
@@ -96,11 +99,14 @@ Status check(const Problem& problem, const Target& target, const Parameters& p) 
 
 std::vector<Parameters> buildable(const Problem& problem, const Target& target) {
   std::vector<Parameters> result;
+  enum Ahead { none, one, all };  // the warpgroups whose Q has a place before the row tile before is done
   struct Stages {
-    std::int64_t q, k, v;
+    Ahead q;
+    std::int64_t k, v;
   };
-  constexpr std::array kStages = {Stages{1, 2, 2}, Stages{2, 2, 2}, Stages{1, 3, 2}, Stages{2, 3, 2},
-                                  Stages{2, 4, 4}, Stages{1, 2, 1}, Stages{1, 1, 1}};
+  constexpr std::array kStages = {Stages{none, 2, 2}, Stages{all, 2, 2},  Stages{none, 3, 2},
+                                  Stages{all, 3, 2},  Stages{all, 3, 3},  Stages{all, 4, 4},
+                                  Stages{one, 2, 2},  Stages{none, 2, 1}, Stages{none, 1, 1}};
   Parameters p;
   // Beside the widest O and a mask, the barriers' registers are spilled (72 bytes), and turns gained nothing there.
   const bool may_take_turns = problem.mask.is_identity() || problem.head_dim_v <= 192;
@@ -108,7 +114,8 @@ std::vector<Parameters> buildable(const Problem& problem, const Target& target) 
   for (p.warpgroups = 1; p.warpgroups <= most; ++p.warpgroups) {
     for (p.tile_n = 48; p.tile_n <= 192; p.tile_n += 16) {
       for (const Stages& stages : kStages) {
-        p.q_stages = stages.q;
+        if (stages.q == one && p.warpgroups == 1) continue;  // that is all
+        p.q_slots = p.warpgroups + (stages.q == none ? 0 : stages.q == one ? 1 : p.warpgroups);
         p.k_stages = stages.k;
         p.v_stages = stages.v;
         for (p.q_in_registers = 0; p.q_in_registers <= 1; ++p.q_in_registers) {

@@ -17,7 +17,7 @@ inline constexpr std::string_view kName = "cuda.fwd.sm90";
 struct Parameters {
   std::int64_t warpgroups = 2;      ///< consumers; each owns 64 rows of a row tile
   std::int64_t tile_n = 128;        ///< keys of a tile of K and V
-  std::int64_t q_stages = 1;        ///< row tiles' Q in shared memory
+  std::int64_t q_slots = 2;         ///< places in shared memory for 64 rows of Q
   std::int64_t k_stages = 2;        ///< tiles of K in shared memory
   std::int64_t v_stages = 2;        ///< tiles of V in shared memory
   std::int64_t q_in_registers = 0;  ///< 1: Q is read from shared memory once

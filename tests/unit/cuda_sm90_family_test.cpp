@@ -117,7 +117,7 @@ TEST(CudaSm90Family, LeavesUnalignedTensorsAndFewQueriesToTheNextFamily) {
 TEST(CudaSm90Family, ParametersSurviveTheWayThroughASchedule) {
   const Parameters parameters{.warpgroups = 3,
                               .tile_n = 80,
-                              .q_stages = 2,
+                              .q_slots = 4,
                               .k_stages = 3,
                               .v_stages = 4,
                               .q_in_registers = 1,
@@ -171,7 +171,7 @@ TEST(CudaSm90Family, RefusesSchedulesThatDoNotFit) {
   EXPECT_THAT(with({{"tile_n", 40}}), HasSubstr("multiple of 16"));
   EXPECT_THAT(with({{"warpgroups", 1}, {"ping_pong", 1}}), HasSubstr("take turns"));
   EXPECT_THAT(with({{"k_stages", 8}}), HasSubstr("bytes of shared memory"));
-  EXPECT_THAT(with({{"warpgroups", 3}, {"q_stages", 1}, {"k_stages", 1}, {"v_stages", 1}, {"stages_output", 0}}),
+  EXPECT_THAT(with({{"warpgroups", 3}, {"q_slots", 3}, {"k_stages", 1}, {"v_stages", 1}, {"stages_output", 0}}),
               HasSubstr("registers"));
 }
 
@@ -203,7 +203,7 @@ TEST(CudaSm90Family, EveryCandidateFitsTheSharedMemoryOfABlock) {
       const std::int64_t bytes = family().resources(problem, h200(), schedule).shared_bytes;
       ASSERT_LE(bytes, kMost) << text_of(problem, schedule);
       // The tensors' own elements at the least.
-      const std::int64_t elements = p.q_stages * p.tile_m() * problem.head_dim_qk +
+      const std::int64_t elements = p.q_slots * 64 * problem.head_dim_qk +
                                     p.tile_n * (p.k_stages * problem.head_dim_qk + p.v_stages * problem.head_dim_v) +
                                     p.stages_output * p.tile_m() * problem.head_dim_v;
       ASSERT_GT(bytes, 2 * elements) << text_of(problem, schedule);

@@ -262,7 +262,7 @@ TEST(CudaSm90Family, EveryParameterIsInTheSource) {
   };
   const std::string plain = without_comments(base);
   for (const auto member :
-       {&Parameters::warpgroups, &Parameters::q_stages, &Parameters::k_stages, &Parameters::v_stages,
+       {&Parameters::warpgroups, &Parameters::q_slots, &Parameters::k_stages, &Parameters::v_stages,
         &Parameters::q_in_registers, &Parameters::ping_pong, &Parameters::stages_output, &Parameters::row_order}) {
     Parameters changed = base;
     changed.*member += 1;

@@ -54,9 +54,10 @@ struct RingPlace {
   uint32 slot = 0;
   uint32 parity = 0;  ///< of the phase that belongs to this turn of the ring
 
-  SACCADE_FN void advance() {
-    if (++slot == stages) {
-      slot = 0;
+  SACCADE_FN void advance(uint32 places = 1) {
+    slot += places;
+    if (slot >= stages) {
+      slot -= stages;
       parity ^= 1;
     }
   }

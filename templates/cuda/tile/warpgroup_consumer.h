@@ -82,11 +82,11 @@ struct Consumer {
   int warpgroup;
   Turn<Config::ping_pong, Config::warpgroups> turn;
   bool speaks;  ///< for its warp at barriers
-  RingPlace<Config::q_stages> q;
+  RingPlace<Config::q_slots> q;
   RingPlace<Config::k_stages> k;
   RingPlace<Config::v_stages> v;
   RingPlace<Config::row_notes> row;  ///< of the row tile whose S is computed
-  uint32 query, key, value;          ///< operands (PanelTile) of slot 0, of Q that of this warpgroup
+  uint32 query, key, value;          ///< operands (PanelTile) of slot 0
 
   SACCADE_FN Consumer(const KernelParams& kernel_params, const TensorMaps& tensor_maps,
                       const WarpgroupShared<Config>& shared_memory, int consumer)
@@ -96,9 +96,11 @@ struct Consumer {
         warpgroup(consumer),
         turn(consumer),
         speaks(thread_index() % 32 == 0),
-        query(QueryTile::row_operand(shared_memory.query(0, consumer))),
+        query(QueryTile::row_operand(shared_memory.query(0))),
         key(KeyTile::row_operand(shared_memory.key(0))),
-        value(ValueTile::transposed_operand(shared_memory.value(0))) {}
+        value(ValueTile::transposed_operand(shared_memory.value(0))) {
+    q.slot = uint32(consumer);
+  }
 
   SACCADE_FN void run() {
     State state(Rules::has_score ? kLog2E : log2_scale_of(params.scale));
@@ -146,7 +148,7 @@ struct Consumer {
   SACCADE_FN static uint32 consumer_thread() { return thread_index() - 128; }
 
   SACCADE_FN void begin_row(State& state) const {
-    mbarrier_wait(shared.query_full(q.slot, warpgroup), q.parity);
+    mbarrier_wait(shared.query_full(q.slot), q.parity);
     state.softmax.finish(state.inverse, state.lse);
     state.softmax = Softmax(state.softmax.log2_scale);
     if constexpr (Config::q_in_registers) {
@@ -156,8 +158,6 @@ struct Consumer {
   }
 
   SACCADE_FN void end_row(State& state) {
-    release(shared.query_empty(q.slot, warpgroup));
-    q.advance();
     state.finished_row = row.slot;
     row.advance();
     state.follows = true;
@@ -166,8 +166,7 @@ struct Consumer {
   /// The warp's rows of columns 16 step.. of Q, as the A operand of mma and wgmma alike.
   SACCADE_FN void load_query_step(uint32 (&a)[4], int step) const {
     const uint32 thread = opaque(consumer_thread()) % 128, lane = thread % 32;
-    ldmatrix_x4(
-        a, shared.query(q.slot, warpgroup) + QueryTile::offset(thread / 32 * 16 + lane % 16, 2 * step + lane / 16));
+    ldmatrix_x4(a, shared.query(q.slot) + QueryTile::offset(thread / 32 * 16 + lane % 16, 2 * step + lane / 16));
   }
 
   /// P of the tile in slot k, while P V of the tile before runs. What is decided of the tile is decided while S is computed.
@@ -200,6 +199,7 @@ struct Consumer {
         turn.pass();
         wgmma_wait<0, tile_n>(s);
       }
+      if (note.last()) release_query();
       if (has_keys) {
         if (moves) {
           const RowNote rows = RowNote::load(shared.row_note(row.slot));
@@ -214,6 +214,7 @@ struct Consumer {
     } else {
       if (state.has_weights) issue_values(state);
       turn.pass();
+      if (note.last()) release_query();
     }
     wgmma_wait<0, Config::columns_v>(state.o);
     if (steady || state.has_weights) {
@@ -250,7 +251,7 @@ struct Consumer {
 
   SACCADE_FN void issue_scores(Scores& s, const Query& q_registers) const {
     // Opaque: with one slot of Q, all of its descriptors would be kept, in registers that are not there.
-    const uint32 rows = opaque(query + q.slot * (Config::warpgroups * QueryTile::bytes / 16));
+    const uint32 rows = opaque(query + q.slot * (QueryTile::bytes / 16));
     const uint32 tile = key + k.slot * (KeyTile::bytes / 16);
 #pragma unroll
     for (int step = 0; step < query_steps; ++step) {
@@ -286,22 +287,36 @@ struct Consumer {
     v.advance();
   }
 
+  SACCADE_FN void release_query() {
+    release(shared.query_empty(q.slot));
+    q.advance(Config::warpgroups);
+  }
+
   /// Each warp says that it has done with a slot.
   SACCADE_FN void release(uint32 barrier) const {
     __syncwarp();
     if (speaks) mbarrier_arrive(barrier);
   }
 
-  /// S of the tile in slot k once more, by the warp alone: others of the warpgroup may not need it. Rare, so it is written
-  /// for size.
+  /// S of the tile in slot k once more, by the warp alone: others of the warpgroup may not need it. Q may have given its slot
+  /// away, so it comes from global memory. Rare, so it is written for size.
   SACCADE_FN void multiply_again(Scores& s) const {
     clear<tile_n>(s);
     const uint32 lane = opaque(thread_index()) % 32;
     const uint32 tile = shared.key(k.slot);
+    const RowNote rows = RowNote::load(shared.row_note(row.slot));
+    const Element* queries = head_pointer<Config::varlen>(static_cast<const Element*>(params.q), params.q_stride,
+                                                          rows.batch, rows.head, rows.q_row);
+    const int first_row = WarpRows{consumer_thread(), rows.q_first, 16}.place().first_row;
 #pragma unroll 1
     for (int step = 0; step < query_steps; ++step) {
       uint32 a[4];
-      load_query_step(a, step);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int q_idx = first_row + i % 2 * 8, column = 16 * step + i / 2 * 8 + int(lane % 4) * 2;
+        const bool exists = q_idx < rows.len_q && column < Config::head_dim_qk;
+        a[i] = exists ? __ldg(reinterpret_cast<const uint32*>(queries + q_idx * params.q_stride.row + column)) : 0;
+      }
 #pragma unroll
       for (int i = 0; i < tile_n / 16; ++i) {
         uint32 b[4];

@@ -41,9 +41,11 @@ struct Producer {
   const TensorMaps& maps;
   WarpgroupShared<Config> shared;
 
-  /// Q of the next row tile, where there is a slot, and where three consumers have left registers for it.
-  static constexpr bool loads_ahead = Config::q_stages > 1 && Config::warpgroups < 3;
-  /// The tile with which that slot, of the row tile before, comes free: consumers have then reached this row tile.
+  /// Warpgroups whose Q of the next row tile is loaded ahead: where there are slots, and where three consumers have left
+  /// registers for it.
+  static constexpr int queries_ahead =
+      Config::warpgroups < 3 ? minimum(Config::q_slots - Config::warpgroups, Config::warpgroups) : 0;
+  /// The tile with which those slots, of the row tile before, come free: consumers have then reached this row tile.
   static constexpr int ahead_from = maximum(1, Config::k_stages - 1);
 
   SACCADE_FN void run() const {
@@ -51,20 +53,19 @@ struct Producer {
     if (loads) prefetch_maps();
     RingPlace<Config::k_stages> k;
     RingPlace<Config::v_stages> v;
-    RingPlace<Config::q_stages> q;
+    RingPlace<Config::q_slots> q;
     RingPlace<Config::row_notes> described;  ///< where the next note goes
     RowTiles<Config> rows(params);
     // Nothing for this block: a row tile without rows and keys ends it.
-    if (!describe_next(rows, described, loads)) describe(described, {}, {}, loads);
-    uint32 own = shared.row_note(0), next = shared.row_note(described.slot);
-    bool follows = describe_next(rows, described, loads), has_query = false;  // of this row tile
-    typename Config::Walk walk(params, own);
+    if (describe_next(rows, described, loads) == 0) describe(described, {}, {}, loads);
+    typename Config::Walk walk(params, shared.row_note(0));
+    uint32 next = describe_next(rows, described, loads);
+    int loaded = 0;  // warpgroups that have their Q of this row tile
     while (true) {
-      const RowNote current = RowNote::load(own);
+      const RowNote current = RowNote::load(walk.row_note);
       const Place place{current.head / params.group, Config::varlen ? 0 : current.batch, current.kv_row,
                         current.len_kv};
-      const uint32 after_next = shared.row_note(described.slot);
-      bool another = false;  // after the next
+      uint32 after_next = 0;
       typename Config::Walk next_walk;
       TileNote before = {};
       for (int tile = 0;; ++tile) {
@@ -73,26 +74,29 @@ struct Producer {
         TileNote note = {};
         if (!ended) {
           note = walk.next(params);
-          note = note.with_final(note.last() && !follows);
+          note = note.with_final(note.last() && next == 0);
           load_key(k, note, place, loads);
         }
-        const bool ahead = loads_ahead && !ended && tile == ahead_from && follows;
-        if (ahead || (tile == 0 && !has_query)) load_query(q, ahead ? next : own, loads);
-        has_query = ahead || (has_query && tile > 0);
+        if (tile == 0) {
+          load_queries(q, walk.row_note, loaded, Config::warpgroups, loads);
+          loaded = 0;
+        }
+        if (queries_ahead > 0 && !ended && tile == ahead_from && next != 0) {
+          load_queries(q, next, 0, queries_ahead, loads);
+          loaded = queries_ahead;
+        }
         if (tile > 0) load_value(v, before, place, loads);
         if (ended) break;
         before = note;
         // Now and not between row tiles, where the consumers would wait for it.
-        if (tile == 0 && follows) {
+        if (tile == 0 && next != 0) {
           next_walk = typename Config::Walk(params, next);
-          another = describe_next(rows, described, loads);
+          after_next = describe_next(rows, described, loads);
         }
       }
-      if (!follows) break;
+      if (next == 0) break;
       walk = next_walk;
-      own = next;
       next = after_next;
-      follows = another;
     }
   }
 
@@ -109,34 +113,35 @@ struct Producer {
     if (Config::stages_output) tma_prefetch_map(maps.o);
   }
 
-  /// Leaves the note of a row tile; the warp can read it then.
-  SACCADE_FN void describe(RingPlace<Config::row_notes>& place, const WorkItem& item, const Sequence& sequence,
-                           bool loads) const {
-    if (loads) RowNote::of(item, sequence).store(shared.row_note(place.slot));
+  /// Leaves the note of a row tile, which the warp can read then, and gives its address.
+  SACCADE_FN uint32 describe(RingPlace<Config::row_notes>& place, const WorkItem& item, const Sequence& sequence,
+                             bool loads) const {
+    const uint32 address = shared.row_note(place.slot);
+    if (loads) RowNote::of(item, sequence).store(address);
     __syncwarp();
     place.advance();
+    return address;
   }
 
-  /// The same of the next row tile; false when there is none.
-  SACCADE_FN bool describe_next(RowTiles<Config>& rows, RingPlace<Config::row_notes>& place, bool loads) const {
+  /// The same of the next row tile; 0 when there is none.
+  SACCADE_FN uint32 describe_next(RowTiles<Config>& rows, RingPlace<Config::row_notes>& place, bool loads) const {
     WorkItem item;
     Sequence sequence;
-    if (!rows.next(item, sequence)) return false;
-    describe(place, item, sequence, loads);
-    return true;
+    return rows.next(item, sequence) ? describe(place, item, sequence, loads) : 0;
   }
 
-  SACCADE_FN void load_query(RingPlace<Config::q_stages>& q, uint32 row_note, bool loads) const {
+  /// Q of the warpgroups begin..end of a row tile.
+  SACCADE_FN void load_queries(RingPlace<Config::q_slots>& q, uint32 row_note, int begin, int end, bool loads) const {
     const RowNote rows = RowNote::load(row_note);
 #pragma unroll 1
-    for (int w = 0; w < Config::warpgroups; ++w) {
-      mbarrier_wait(shared.query_empty(q.slot, w), q.parity ^ 1);
+    for (int w = begin; w < end; ++w) {
+      mbarrier_wait(shared.query_empty(q.slot), q.parity ^ 1);
       const int first_row = rows.q_first + w * kWarpgroupRows;
       load<typename Config::QueryTile, Config::head_dim_qk>(
-          shared.query(q.slot, w), shared.query_full(q.slot, w), maps.q, params.q, params.q_stride,
+          shared.query(q.slot), shared.query_full(q.slot), maps.q, params.q, params.q_stride,
           {rows.head, Config::varlen ? 0 : rows.batch, rows.q_row + first_row, rows.len_q - first_row}, loads);
+      q.advance();
     }
-    q.advance();
   }
 
   SACCADE_FN void load_key(RingPlace<Config::k_stages>& k, const TileNote& note, const Place& place, bool loads) const {

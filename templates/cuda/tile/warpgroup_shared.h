@@ -27,14 +27,13 @@ struct WarpgroupConfig : Schedule {
   /// keys, and whatever follows the last key of a sequence among others.
   static constexpr bool cleans_values = Rules::has_mask || Schedule::varlen;
 
-  static constexpr int q_slots = warpgroups * Schedule::q_stages;
-  static constexpr int tile_bytes = q_slots * QueryTile::bytes + Schedule::k_stages * KeyTile::bytes +
+  static constexpr int tile_bytes = Schedule::q_slots * QueryTile::bytes + Schedule::k_stages * KeyTile::bytes +
                                     Schedule::v_stages * ValueTile::bytes +
                                     (Schedule::stages_output ? 4 * warpgroups * OutputTile::bytes : 0);
-  static constexpr int barriers = 2 * q_slots + 2 * Schedule::k_stages + 3 * Schedule::v_stages;
+  static constexpr int barriers = 2 * Schedule::q_slots + 2 * Schedule::k_stages + 3 * Schedule::v_stages;
   static constexpr int notes = Schedule::k_stages + 2 * Schedule::v_stages + 1;
-  /// Of the row tile that consumers finish, those whose Q is in use or on its way, and the one that comes after them.
-  static constexpr int row_notes = Schedule::q_stages + 3;
+  /// Of the row tile that consumers finish, those whose Q is in use or on its way, and the two that come after them.
+  static constexpr int row_notes = ceil_div(Schedule::q_slots, warpgroups) + 4;
   static constexpr int shared_bytes =
       tile_bytes + row_notes * 32 + round_up(barriers * int(kMbarrierBytes) + notes * 4, 16);
 };
@@ -48,20 +47,14 @@ struct WarpgroupShared {
   SACCADE_FN uint32 output(int warp) const {
     return value(Config::v_stages) + uint32(warp * Config::OutputTile::bytes);
   }
-  /// Each warpgroup has slots of Q of its own.
-  SACCADE_FN uint32 query(uint32 slot, int warpgroup) const {
-    return base + (slot * Config::warpgroups + uint32(warpgroup)) * Config::QueryTile::bytes;
-  }
-  SACCADE_FN uint32 key(uint32 slot) const { return query(Config::q_stages, 0) + slot * Config::KeyTile::bytes; }
+  /// The warpgroups of one row tile and then those of the next have the slots of Q in turn.
+  SACCADE_FN uint32 query(uint32 slot) const { return base + slot * Config::QueryTile::bytes; }
+  SACCADE_FN uint32 key(uint32 slot) const { return query(Config::q_slots) + slot * Config::KeyTile::bytes; }
   SACCADE_FN uint32 value(uint32 slot) const { return key(Config::k_stages) + slot * Config::ValueTile::bytes; }
 
-  SACCADE_FN uint32 query_full(uint32 slot, int warpgroup) const {
-    return barrier(slot * Config::warpgroups + uint32(warpgroup));
-  }
-  SACCADE_FN uint32 query_empty(uint32 slot, int warpgroup) const {
-    return query_full(Config::q_stages + slot, warpgroup);
-  }
-  SACCADE_FN uint32 key_full(uint32 slot) const { return query_full(2 * Config::q_stages, 0) + kMbarrierBytes * slot; }
+  SACCADE_FN uint32 query_full(uint32 slot) const { return barrier(slot); }
+  SACCADE_FN uint32 query_empty(uint32 slot) const { return query_full(Config::q_slots + slot); }
+  SACCADE_FN uint32 key_full(uint32 slot) const { return query_full(2 * Config::q_slots + slot); }
   SACCADE_FN uint32 key_empty(uint32 slot) const { return key_full(Config::k_stages + slot); }
   SACCADE_FN uint32 value_full(uint32 slot) const { return key_full(2 * Config::k_stages + slot); }
   SACCADE_FN uint32 value_empty(uint32 slot) const { return value_full(Config::v_stages + slot); }
@@ -82,11 +75,9 @@ struct WarpgroupShared {
   /// By one thread, before the block's barrier.
   SACCADE_FN void init() const {
     constexpr uint32 consumer_warps = 4 * Config::warpgroups;
-    for (uint32 slot = 0; slot < Config::q_stages; ++slot) {
-      for (int w = 0; w < Config::warpgroups; ++w) {
-        mbarrier_init(query_full(slot, w), 1);
-        mbarrier_init(query_empty(slot, w), 4);
-      }
+    for (uint32 slot = 0; slot < Config::q_slots; ++slot) {
+      mbarrier_init(query_full(slot), 1);
+      mbarrier_init(query_empty(slot), 4);
     }
     for (uint32 slot = 0; slot < Config::k_stages; ++slot) {
       mbarrier_init(key_full(slot), 1);
