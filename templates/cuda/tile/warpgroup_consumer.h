@@ -181,8 +181,7 @@ struct Consumer {
     // Without a mask only a row tile that has no keys at all has an empty tile, its first.
     const TileClass tile_class = note.class_of(warpgroup);
     const bool has_keys = (steady && !Rules::has_mask) || tile_class != TileClass::empty;
-    // A score program's values are not computed twice, so their maximum is taken before they are used.
-    const bool moves = Rules::has_score || tile_class == TileClass::mixed || softmax.lacks_keys;
+    const bool moves = tile_class == TileClass::mixed || softmax.lacks_keys;
     // P V of the tile before is done by half of the exponentials, and then P may take its place. Three warpgroups have not
     // the registers for that.
     constexpr int half = Config::warpgroups < 3 ? tile_n / 32 * 16 : tile_n;
@@ -201,13 +200,8 @@ struct Consumer {
       }
       if (note.last()) release_query();
       if (has_keys) {
-        if (moves) {
-          const RowNote rows = RowNote::load(shared.row_note(row.slot));
-          finish_scores<Config, Rules, 1, tile_n>(s, params, rows.context(),
-                                                  WarpRows{consumer_thread(), rows.q_first, 16}, {0, tile_n},
-                                                  note.tile() * tile_n, tile_class, masked_score(softmax.log2_scale));
-          softmax.template move_reference<tile_n>(s, factor);
-        }
+        if (Rules::has_score || moves) complete(s, note, tile_class);
+        if (moves) softmax.template move_reference<tile_n>(s, factor);
         softmax.template exponentiate<0, half, tile_n>(s, added);
       }
       pin<tile_n>(s);
@@ -232,6 +226,7 @@ struct Consumer {
       if (moves && (steady || state.has_output)) rescale<Config::columns_v>(state.o, factor);
       if (!moves && Softmax::outgrown(added)) {  // a tile that needs no mask
         multiply_again(s);
+        if (Rules::has_score) complete(s, note, tile_class);
         softmax.template move_reference<tile_n>(s, factor);
         added[0] = added[1] = 0.f;
         softmax.template exponentiate<0, tile_n, tile_n>(s, added);
@@ -264,6 +259,14 @@ struct Consumer {
       }
     }
     wgmma_commit();
+  }
+
+  /// Score program and mask of the tile in slot k.
+  SACCADE_FN void complete(Scores& s, const TileNote& note, TileClass tile_class) const {
+    const RowNote rows = RowNote::load(shared.row_note(row.slot));
+    finish_scores<Config, Rules, 1, tile_n>(s, params, rows.context(), WarpRows{consumer_thread(), rows.q_first, 16},
+                                            {0, tile_n}, note.tile() * tile_n, tile_class,
+                                            masked_score(Rules::has_score ? kLog2E : log2_scale_of(params.scale)));
   }
 
   /// Starts O += P V of the tile before.
