@@ -18,10 +18,15 @@ struct Uses {
 /// Precedence of C++ expressions, loosest first.
 enum class Bind { select, disjunction, conjunction, equality, relational, sum, term, unary, primary };
 
+/// Whether a division may be off by 2 units in the last place where the target has a cheaper one (math::divide). Not in what
+/// jumps: masks, and a score's conditions, floors and indices decide as the host does.
+enum class Division { exact, approximate };
+
 /// C++ text of a tree's value at one element (`position` is "e") or of what does not vary over a tile ("t").
 class ElementEmitter {
  public:
-  ElementEmitter(std::string position, Uses& uses) : position_(std::move(position)), uses_(uses) {}
+  ElementEmitter(std::string position, Uses& uses, Division division = Division::exact)
+      : position_(std::move(position)), uses_(uses), division_(division) {}
 
   std::string emit(const Node& n, Bind least = Bind::select);
 
@@ -33,6 +38,7 @@ class ElementEmitter {
   Text body(const Node& n);
   Text linear(const Node& n);
   Text quotient(const Node& n);
+  Text division(const Node& n);
   Text infix(const Node& n, const char* symbol, Bind bind);
   Text junction(const Node& n);
   static bool is_optional_bound(const Node& n);
@@ -43,6 +49,7 @@ class ElementEmitter {
 
   std::string position_;
   Uses& uses_;
+  Division division_;  ///< in the part of the tree that is being emitted
 };
 
 std::string integer_text(std::int64_t value);

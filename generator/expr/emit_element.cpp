@@ -72,7 +72,10 @@ std::string scalar_name(const std::string& name) { return "scalar_" + name; }
 std::string slot_name(const std::string& name) { return "slot_" + name; }
 
 std::string ElementEmitter::emit(const Node& n, Bind least) {
+  const Division around = division_;
+  if (n.type != Type::f32 || n.op == Op::floor) division_ = Division::exact;
   Text t = body(n);
+  division_ = around;
   return t.bind < least ? "(" + t.text + ")" : std::move(t.text);
 }
 
@@ -181,6 +184,14 @@ ElementEmitter::Text ElementEmitter::quotient(const Node& n) {
   return call(fmt::format("{}<{}>", divide ? "floor_divide" : "floor_modulo", cpp_type(n.type)), n);
 }
 
+/// By a number that is the same for a whole row, targets may multiply by its reciprocal.
+ElementEmitter::Text ElementEmitter::division(const Node& n) {
+  if (division_ == Division::exact) return infix(n, " / ", Bind::term);
+  const Node& divisor = *n.args[1];
+  const bool varies = any_node(divisor, [](const Node& d) { return d.op == Op::score || d.op == Op::kv_idx; });
+  return call(varies ? "math::divide" : "math::divide_by", n);
+}
+
 ElementEmitter::Text ElementEmitter::body(const Node& n) {
   const auto position = [&](const char* field) {
     uses_.position = true;
@@ -218,7 +229,7 @@ ElementEmitter::Text ElementEmitter::body(const Node& n) {
     case Op::add: return infix(n, " + ", Bind::sum);
     case Op::subtract: return infix(n, " - ", Bind::sum);
     case Op::multiply: return infix(n, " * ", Bind::term);
-    case Op::divide: return infix(n, " / ", Bind::term);
+    case Op::divide: return division(n);
     // A space, so that two signs never read as a decrement.
     case Op::negative: {
       const std::string operand = emit(*n.args[0], Bind::unary);

@@ -1,4 +1,5 @@
-// The functions that score and mask programs call: saccade::math::{floor, sqrt, exp, exp2, log, log2, tanh, truncate}.
+// The functions that score and mask programs call: saccade::math::{floor, sqrt, exp, exp2, log, log2, tanh, truncate,
+// divide, divide_by}.
 // These defaults are branch-free, need no library, and vectorise; each is within 2 units in the last place of f32.
 // On CUDA only the declarations stand here; templates/cuda/prims/math.h defines them.
 // Polynomials: Cephes single precision (S. Moshier), expf.c, exp2f.c, logf.c, log2f.c, tanhf.c.
@@ -19,6 +20,8 @@ SACCADE_FN float exp2(float x);
 SACCADE_FN float log(float x);
 SACCADE_FN float log2(float x);
 SACCADE_FN float tanh(float x);
+SACCADE_FN float divide(float x, float divisor);
+SACCADE_FN float divide_by(float x, float divisor);
 
 #else
 
@@ -131,7 +134,35 @@ SACCADE_FN float tanh(float x) {
   return size < 0.625f ? near : x < 0.0f ? -far : far;
 }
 
+SACCADE_FN float divide(float x, float divisor) { return x / divisor; }
+/// The same, where `divisor` is one number for many x.
+SACCADE_FN float divide_by(float x, float divisor) { return x / divisor; }
+
 #endif
+
+// Cheaper forms for targets on which a division, or a second function of a special unit, is dear.
+
+/// x / divisor within 2 units in the last place, as a product with the reciprocal: one multiplication where the divisor
+/// is a constant, two where it is the same for many x. The scale keeps the reciprocal a normal number; where it makes x
+/// overflow or vanish, so does the quotient.
+SACCADE_FN float multiply_by_reciprocal(float x, float divisor) {
+  const float size = divisor < 0.0f ? -divisor : divisor;
+  const float scale = size > 8.507059173e37f ? 5.421010862e-20f : size < 1.175494351e-38f ? 1.844674407e19f : 1.0f;
+  return x * scale * (1.0f / (divisor * scale));
+}
+
+/// tanh(x) = numerator / denominator for |x| up to kTanhEnd, beyond which tanh is 1 or -1 to this precision: with the
+/// division within 2^-20 of the value (relative), for every x from the smallest. Minimax fit of x P(x^2) / Q(x^2).
+struct TanhQuotient {
+  float numerator, denominator;
+};
+constexpr float kTanhEnd = 7.9f;
+SACCADE_FN TanhQuotient tanh_quotient(float x) {
+  const float z = x * x;
+  const float p = ((1.15318426e-5f * z + 2.96047353e-3f) * z + 0.129344180f) * z + 0.999999881f;
+  const float q = (((2.49254896e-7f * z + 2.40012101e-4f) * z + 2.38540843e-2f) * z + 0.462676436f) * z + 1.0f;
+  return {x * p, q};
+}
 
 /// Towards zero, within the range of int; NaN gives 0.
 SACCADE_FN int truncate(float x) {

@@ -77,6 +77,48 @@ TEST(KernelMath, HasTheRightEdges) {
   EXPECT_EQ(math::truncate(-1.9f), -1);
 }
 
+TEST(KernelMath, AProductWithTheReciprocalIsWithinTwoUnitsOfTheQuotient) {
+  const float divisors[] = {3.0f,     30.0f,  -50.0f,    0.1f,        1e-30f,      0x1p126f, 0x1.8p126f,
+                            0x1p127f, -3e38f, 0x1p-126f, 0x1.9p-127f, 0x1.4p-140f, 0x1p-149f};
+  for (const float divisor : divisors) {
+    double worst = 0;
+    for (std::int64_t bits = 0; bits <= 0xffffffffLL; bits += 99991) {
+      const auto x = std::bit_cast<float>(static_cast<std::uint32_t>(bits));
+      // At the edge of overflow the two may fall on different sides.
+      const double exact = static_cast<double>(x) / divisor;
+      if (std::isnan(x) || std::abs(std::abs(exact) / 0x1p128 - 1) < 1e-6) continue;
+      worst = std::max(worst, ulps(math::multiply_by_reciprocal(x, divisor), exact));
+    }
+    EXPECT_LE(worst, 2.0) << divisor;
+  }
+}
+
+TEST(KernelMath, AProductWithTheReciprocalHasTheEdgesOfTheQuotient) {
+  const float values[] = {0.0f, -0.0f, 1.0f, -1.0f, 0x1p-149f, 3e38f, kInf, -kInf, kNan};
+  for (const float x : values)
+    for (const float divisor : {0.0f, -0.0f, kInf, -kInf, kNan, 1.0f}) {
+      const float expected = x / divisor, actual = math::multiply_by_reciprocal(x, divisor);
+      if (std::isnan(expected)) {
+        EXPECT_TRUE(std::isnan(actual)) << x << " / " << divisor;
+      } else {
+        EXPECT_EQ(std::bit_cast<std::uint32_t>(actual), std::bit_cast<std::uint32_t>(expected))
+            << x << " / " << divisor;
+      }
+    }
+}
+
+TEST(KernelMath, TheQuotientForTanhIsWithinTwoToTheMinusTwenty) {
+  double worst = 0;
+  for (std::int64_t bits = 0; bits < 0x7f800000LL; bits += 997) {
+    const auto x = std::bit_cast<float>(static_cast<std::uint32_t>(bits));
+    if (x < 0x1p-100f) continue;
+    const math::TanhQuotient quotient = math::tanh_quotient(std::min(x, math::kTanhEnd));
+    const double value = quotient.numerator * (1.0f / quotient.denominator);
+    worst = std::max(worst, std::abs(value / std::tanh(static_cast<double>(x)) - 1));
+  }
+  EXPECT_LE(worst, 0x1p-20);
+}
+
 template <class T, class Bits>
 void expect_same_conversion(DataType type, unsigned patterns) {
   for (unsigned bits = 0; bits < patterns; ++bits) {
