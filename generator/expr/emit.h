@@ -18,15 +18,16 @@ struct Uses {
 /// Precedence of C++ expressions, loosest first.
 enum class Bind { select, disjunction, conjunction, equality, relational, sum, term, unary, primary };
 
-/// Whether a division may be off by 2 units in the last place where the target has a cheaper one (math::divide). Not in what
-/// jumps: masks, and a score's conditions, floors and indices decide as the host does.
-enum class Division { exact, approximate };
+/// How near a number comes to what IEEE arithmetic gives: where `two_ulps` will do, targets may divide by cheaper means
+/// and positions become floats by way of kv_base. What jumps is exact, so that it decides as the host does: masks, and a
+/// score's conditions, floors and indices.
+enum class Accuracy { exact, two_ulps };
 
 /// C++ text of a tree's value at one element (`position` is "e") or of what does not vary over a tile ("t").
 class ElementEmitter {
  public:
-  ElementEmitter(std::string position, Uses& uses, Division division = Division::exact)
-      : position_(std::move(position)), uses_(uses), division_(division) {}
+  ElementEmitter(std::string position, Uses& uses, Accuracy accuracy = Accuracy::exact)
+      : position_(std::move(position)), uses_(uses), accuracy_(accuracy) {}
 
   std::string emit(const Node& n, Bind least = Bind::select);
 
@@ -39,6 +40,7 @@ class ElementEmitter {
   Text linear(const Node& n);
   Text quotient(const Node& n);
   Text division(const Node& n);
+  Text to_float(const Node& integer);
   Text infix(const Node& n, const char* symbol, Bind bind);
   Text junction(const Node& n);
   static bool is_optional_bound(const Node& n);
@@ -48,8 +50,9 @@ class ElementEmitter {
   std::string term(const Node& atom, std::int64_t coefficient, bool first, bool widen);
 
   std::string position_;
+  const char* kv_field_ = "kv_idx";
   Uses& uses_;
-  Division division_;  ///< in the part of the tree that is being emitted
+  Accuracy accuracy_;  ///< in the part of the tree that is being emitted
 };
 
 std::string integer_text(std::int64_t value);

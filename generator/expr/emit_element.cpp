@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "generator/expr/emit.h"
 
@@ -31,6 +32,40 @@ bool never_overflows(const Node& n, const std::vector<std::size_t>& order) {
     if (!fits(exact_range(terms, coefficients, 0), Type::i32)) return false;
   }
   return fits(exact_range(terms, coefficients, n.integer), Type::i32);
+}
+
+/// The indices of a linear's terms in the order of its text: one that is added first, if there is one, and where another
+/// order than the canonical makes the sum plain `int` arithmetic, that.
+std::vector<std::size_t> order_of_terms(const Node& n) {
+  constexpr std::size_t kMostTerms = 5;  // to try in every order
+  std::vector<std::size_t> canonical(n.args.size());
+  std::iota(canonical.begin(), canonical.end(), std::size_t{0});
+  const auto added = std::find_if(n.coefficients.begin(), n.coefficients.end(), [](auto c) { return c > 0; });
+  if (added != n.coefficients.end()) {
+    const auto first = canonical.begin() + (added - n.coefficients.begin());
+    std::rotate(canonical.begin(), first, first + 1);
+  }
+  if (n.type != Type::i32 || !n.never_wraps || canonical.size() > kMostTerms) return canonical;
+  std::vector<std::size_t> order = canonical;
+  while (!never_overflows(n, order)) {
+    std::next_permutation(order.begin(), order.end());
+    if (order == canonical) break;
+  }
+  return order;
+}
+
+/// Whether the integer `n` is kv_idx (1) or -kv_idx (-1) plus what is the same for a whole row, in plain `int` arithmetic;
+/// otherwise 0. It is that for every position, kv_base included.
+int sign_of_kv_idx(const Node& n) {
+  if (n.op == Op::kv_idx) return 1;
+  if (n.op != Op::linear || n.type != Type::i32 || !n.plain_sum || !never_overflows(n, order_of_terms(n))) return 0;
+  std::int64_t sign = 0;
+  for (std::size_t i = 0; i < n.args.size(); ++i) {
+    if (!n.args[i]->uses_kv) continue;
+    if (sign != 0 || n.args[i]->op != Op::kv_idx) return 0;
+    sign = n.coefficients[i];
+  }
+  return sign == 1 || sign == -1 ? static_cast<int>(sign) : 0;
 }
 
 }  // namespace
@@ -72,10 +107,10 @@ std::string scalar_name(const std::string& name) { return "scalar_" + name; }
 std::string slot_name(const std::string& name) { return "slot_" + name; }
 
 std::string ElementEmitter::emit(const Node& n, Bind least) {
-  const Division around = division_;
-  if (n.type != Type::f32 || n.op == Op::floor) division_ = Division::exact;
+  const Accuracy around = accuracy_;
+  if (n.type != Type::f32 || n.op == Op::floor) accuracy_ = Accuracy::exact;
   Text t = body(n);
-  division_ = around;
+  accuracy_ = around;
   return t.bind < least ? "(" + t.text + ")" : std::move(t.text);
 }
 
@@ -146,14 +181,7 @@ std::string ElementEmitter::term(const Node& atom, std::int64_t coefficient, boo
 }
 
 ElementEmitter::Text ElementEmitter::linear(const Node& n) {
-  std::vector<std::size_t> order;
-  for (std::size_t i = 0; i < n.args.size(); ++i) order.push_back(i);
-  for (std::size_t i = 0; i < n.args.size(); ++i) {
-    if (n.coefficients[i] <= 0) continue;
-    order.erase(order.begin() + static_cast<std::ptrdiff_t>(i));
-    order.insert(order.begin(), i);
-    break;
-  }
+  const std::vector<std::size_t> order = order_of_terms(n);
   if (!n.plain_sum) {
     std::string text = "wrap_sum(";
     for (const std::size_t i : order) {
@@ -186,10 +214,24 @@ ElementEmitter::Text ElementEmitter::quotient(const Node& n) {
 
 /// By a number that is the same for a whole row, targets may multiply by its reciprocal.
 ElementEmitter::Text ElementEmitter::division(const Node& n) {
-  if (division_ == Division::exact) return infix(n, " / ", Bind::term);
+  if (accuracy_ == Accuracy::exact) return infix(n, " / ", Bind::term);
   const Node& divisor = *n.args[1];
   const bool varies = any_node(divisor, [](const Node& d) { return d.op == Op::score || d.op == Op::kv_idx; });
   return call(varies ? "math::divide" : "math::divide_by", n);
+}
+
+ElementEmitter::Text ElementEmitter::to_float(const Node& integer) {
+  const bool near = accuracy_ == Accuracy::two_ulps;
+  if (near && integer.op == Op::absolute && integer.args[0]->range.lo > IntegerLimits<int>::lowest &&
+      sign_of_kv_idx(*integer.args[0]) != 0) {
+    return {"absolute(" + to_float(*integer.args[0]).text + ")"};
+  }
+  const int sign = near ? sign_of_kv_idx(integer) : 0;
+  if (sign == 0) return {"static_cast<float>(" + emit(integer) + ")"};
+  kv_field_ = "kv_base";
+  std::string text = "static_cast<float>(" + emit(integer) + ")";
+  kv_field_ = "kv_idx";
+  return {fmt::format("{} {} {}.kv_offset", text, sign > 0 ? '+' : '-', position_), Bind::sum};
 }
 
 ElementEmitter::Text ElementEmitter::body(const Node& n) {
@@ -199,7 +241,7 @@ ElementEmitter::Text ElementEmitter::body(const Node& n) {
   };
   switch (n.op) {
     case Op::score: return {"score"};
-    case Op::kv_idx: return position("kv_idx");
+    case Op::kv_idx: return position(kv_field_);
     case Op::q_idx: return position("q_idx");
     case Op::len_q: return position("len_q");
     case Op::len_kv: return position("len_kv");
@@ -225,7 +267,7 @@ ElementEmitter::Text ElementEmitter::body(const Node& n) {
     case Op::floor_divide:
     case Op::floor_modulo: return quotient(n);
     case Op::to_int: return call(n.args[0]->type == Type::boolean ? "static_cast<int>" : "math::truncate", n);
-    case Op::to_float: return call("static_cast<float>", n);
+    case Op::to_float: return to_float(*n.args[0]);
     case Op::add: return infix(n, " + ", Bind::sum);
     case Op::subtract: return infix(n, " - ", Bind::sum);
     case Op::multiply: return infix(n, " * ", Bind::term);

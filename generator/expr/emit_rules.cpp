@@ -127,9 +127,9 @@ std::string function_text(const Function& f, const Uses& uses, const std::vector
   return text + "  }\n";
 }
 
-std::string element_function(Function f, const Node& root, const Declarations& declarations, Division division) {
+std::string element_function(Function f, const Node& root, const Declarations& declarations, Accuracy accuracy) {
   Uses uses;
-  ElementEmitter emitter("e", uses, division);
+  ElementEmitter emitter("e", uses, accuracy);
   const std::string value = emitter.emit(root);
   return function_text(f, uses, scalar_locals(uses, declarations), {"return " + value + ";"});
 }
@@ -183,10 +183,10 @@ std::string emit_rules(const Program& mask, const Program& score, const Declarat
   text += fmt::format("  static constexpr bool has_mask = {}, has_score = {};\n", !mask.is_identity(),
                       !score.is_identity());
   text += slots(mask, score, declarations) + "\n";
-  text += element_function({"bool", "keep", "Element", "", mask.text()}, *mask.root(), declarations, Division::exact) +
+  text += element_function({"bool", "keep", "Element", "", mask.text()}, *mask.root(), declarations, Accuracy::exact) +
           "\n";
   text += element_function({"float", "score", "Element", ", float score", score.text()}, *score.root(), declarations,
-                           Division::approximate);
+                           Accuracy::two_ulps);
   text += "\n";
   text += tile_function({"TileClass", "tile_class", "Tile", "", mask.text()}, emit_tile_class(*mask.root()),
                         declarations, "t.kv_first, t.kv_last");

@@ -11,8 +11,12 @@
 namespace saccade {
 
 /// One element of S. Positions are within the sequence; `h` is the query head.
+/// Scores convert sums with kv_idx to float as float(sum with kv_base) + kv_offset: where a kernel has many elements of one
+/// kv_base and offsets that are constants, that is one conversion for all of them.
 struct Element {
   int b, h, q_idx, kv_idx, len_q, len_kv;
+  int kv_base = kv_idx;     ///< from 0 to kv_idx
+  float kv_offset = -0.0f;  ///< kv_idx - kv_base; x + -0 is x, so that the addition goes
 };
 
 /// One tile of S: inclusive ranges of positions. Tiles that do not reach beyond len_q and len_kv are classified best.

@@ -114,12 +114,15 @@ TEST_F(EmittedRules, ScoreLikeTheTextAsWritten) {
       const double exact =
           evaluate(c.score, c.random.declarations, bindings, {b, h, q, kv, c.sizes.len_q, c.sizes.len_kv}, score);
       ASSERT_NEAR(exact, written, 1e-9 * std::max(1.0, std::abs(written))) << describe(i);
-      const Element e{static_cast<int>(b),
-                      static_cast<int>(h),
-                      static_cast<int>(q),
-                      static_cast<int>(kv),
-                      static_cast<int>(c.sizes.len_q),
-                      static_cast<int>(c.sizes.len_kv)};
+      const auto base = static_cast<int>(random.between(0, kv));
+      const Element e{.b = static_cast<int>(b),
+                      .h = static_cast<int>(h),
+                      .q_idx = static_cast<int>(q),
+                      .kv_idx = static_cast<int>(kv),
+                      .len_q = static_cast<int>(c.sizes.len_q),
+                      .len_kv = static_cast<int>(c.sizes.len_kv),
+                      .kv_base = base,
+                      .kv_offset = static_cast<float>(kv - base)};
       const float kernel = (*library_)[i].score(params, e, static_cast<float>(score));
       ASSERT_NEAR(kernel, exact, 2e-5 * std::max(1.0, std::abs(exact))) << describe(i);
     }

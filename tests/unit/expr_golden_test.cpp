@@ -39,6 +39,9 @@ std::vector<Golden> goldens() {
       {"alibi", rules::causal_bottom_right(), rules::alibi("slopes", true)},
       {"softcap_window", rules::window("1023", "0", true), rules::softcap("cap")},
       {"bias", "true", rules::bias("bias")},
+      {"distances", "float(kv_idx - q_idx) > cap",
+       "score - cap * (q_idx - kv_idx) - cap * abs(q_idx - kv_idx) + exp(kv_idx) + float(2 * kv_idx) + floor(kv_idx + "
+       "cap)"},
       {"divisions", "kv_idx / 3.0 < q_idx", "floor(q_idx / 3.0) + select(score / cap > 1, score / cap, cap / score)"},
       {"dilated", "kv_idx <= q_idx && (q_idx - kv_idx) % 4 == 0"},
       {"wrapping", "kv_idx * left < q_idx * q_idx + length", "select(score > cap, cap, score) * 0.5"},

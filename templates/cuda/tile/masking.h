@@ -20,6 +20,9 @@ struct RuleContext {
     return {batch, head, q_first, q_last, kv_first, kv_last, len_q, len_kv};
   }
   SACCADE_FN Element element(int q_idx, int kv_idx) const { return {batch, head, q_idx, kv_idx, len_q, len_kv}; }
+  SACCADE_FN Element element(int q_idx, int kv_base, int kv_offset) const {
+    return {batch, head, q_idx, kv_base + kv_offset, len_q, len_kv, kv_base, float(kv_offset)};
+  }
 };
 
 /// Where the lane's accumulator elements are: rows first_row + 8 r for r < 2 * m_tiles, columns of the tile
@@ -47,7 +50,7 @@ struct Columns {
   int first, count;
 };
 
-/// Calls visit(s element, q_idx, column in the tile) for the lane's elements in `columns`.
+/// Calls visit(s element, q_idx, column from place.first_column, a constant) for the lane's elements in `columns`.
 template <int m_tiles, int tile_n, class Visit>
 SACCADE_FN void for_each_score(Accumulator<m_tiles, tile_n>& s, const LanePlace& place, const Columns& columns,
                                Visit visit) {
@@ -57,7 +60,7 @@ SACCADE_FN void for_each_score(Accumulator<m_tiles, tile_n>& s, const LanePlace&
     for (int n = columns.first / 8; n < (columns.first + columns.count) / 8; ++n) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        visit(s[m][n][i], place.first_row + 16 * m + i / 2 * 8, place.first_column + 8 * n + i % 2);
+        visit(s[m][n][i], place.first_row + 16 * m + i / 2 * 8, 8 * n + i % 2);
       }
     }
   }
@@ -77,7 +80,8 @@ SACCADE_FN void apply_score(Accumulator<m_tiles, tile_n>& s, const KernelParams&
   for (int first = columns.first; first < columns.first + columns.count; first += 16) {
     const LanePlace place = warp.place();
     for_each_score<m_tiles, tile_n>(s, place, {first, 16}, [&](float& value, int q_idx, int column) {
-      value = Rules::score(params, context.element(q_idx, kv_first + column), params.scale * value);
+      const Element element = context.element(q_idx, kv_first + place.first_column, column);
+      value = Rules::score(params, element, params.scale * value);
     });
     __syncwarp();
   }
@@ -88,7 +92,7 @@ template <int m_tiles, int tile_n>
 SACCADE_FN void mask_tail(Accumulator<m_tiles, tile_n>& s, const RuleContext& context, const WarpRows& warp,
                           const Columns& columns, int kv_first, float masked) {
   const LanePlace place = warp.place();
-  const int keys = context.len_kv - kv_first;
+  const int keys = context.len_kv - kv_first - place.first_column;
   for_each_score<m_tiles, tile_n>(s, place, columns,
                                   [&](float& value, int, int column) { value = column < keys ? value : masked; });
 }
@@ -99,7 +103,7 @@ SACCADE_FN void apply_mask(Accumulator<m_tiles, tile_n>& s, const KernelParams& 
                            const WarpRows& warp, const Columns& columns, int kv_first, float masked) {
   const LanePlace place = warp.place();
   for_each_score<m_tiles, tile_n>(s, place, columns, [&](float& value, int q_idx, int column) {
-    const int kv_idx = kv_first + column;
+    const int kv_idx = kv_first + place.first_column + column;
     const bool keep = (kv_idx < context.len_kv) & Rules::keep(params, context.element(q_idx, kv_idx));  // no branch
     value = keep ? value : masked;
   });
