@@ -181,7 +181,8 @@ struct Consumer {
     // Without a mask only a row tile that has no keys at all has an empty tile, its first.
     const TileClass tile_class = note.class_of(warpgroup);
     const bool has_keys = (steady && !Rules::has_mask) || tile_class != TileClass::empty;
-    const bool moves = tile_class == TileClass::mixed || softmax.lacks_keys;
+    // Not steady: almost always the first tile, so the way back from an outgrown one is written for steady tiles only.
+    const bool moves = !steady || tile_class == TileClass::mixed || softmax.lacks_keys;
     // P V of the tile before is done by half of the exponentials, and then P may take its place. Three warpgroups have not
     // the registers for that.
     constexpr int half = Config::warpgroups < 3 ? tile_n / 32 * 16 : tile_n;
