@@ -141,16 +141,13 @@ ElementEmitter::Text ElementEmitter::optional_bound(const Node& n) {
           Bind::relational};
 }
 
-/// & and | where no table is read, since && and || become a branch for each element: on a GPU 13 instructions instead of 3,
-/// and registers to hold both outcomes. && and || where a read is worth skipping.
+/// & and |, since && and || become a branch for each element: on a GPU 13 instructions instead of 3, registers to hold both
+/// outcomes, and table reads that wait for one another.
 ElementEmitter::Text ElementEmitter::junction(const Node& n) {
   const bool conjunction = n.op == Op::all;
-  const bool skips = std::any_of(n.args.begin() + 1, n.args.end(), [](const NodePtr& a) { return a->uses_table; });
-  const char* symbol = skips ? (conjunction ? " && " : " || ") : (conjunction ? " & " : " | ");
-  const Bind least =
-      skips ? Bind::equality : Bind::unary;  // parentheses that the language does not ask for: for the reader
-  std::string text = emit(*n.args[0], least);
-  for (std::size_t i = 1; i < n.args.size(); ++i) text += symbol + emit(*n.args[i], least);
+  // Parentheses that the language does not ask for: for the reader.
+  std::string text = emit(*n.args[0], Bind::unary);
+  for (std::size_t i = 1; i < n.args.size(); ++i) text += (conjunction ? " & " : " | ") + emit(*n.args[i], Bind::unary);
   return {std::move(text), conjunction ? Bind::conjunction : Bind::disjunction};
 }
 

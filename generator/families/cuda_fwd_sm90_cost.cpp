@@ -10,19 +10,23 @@ namespace saccade::cuda_sm90 {
 namespace {
 
 constexpr double kProductsPerCycle = 2048;  ///< multiply-adds of an SM's tensor cores with 16-bit inputs
-constexpr double kStandstill = 1.15;        ///< of the tensor cores, between products of one warpgroup and the other
-constexpr double kPerTile = 40;             ///< cycles
-constexpr double kChain = 420;              ///< of a warpgroup for each tile: barriers, decisions, issue
-constexpr double kChainPerKey = 12;         ///< exponentials, sums, conversion
-constexpr double kChainPerKeyOfScore = 8;   ///< what a score program adds, beside the maximum
-constexpr double kMaskedPerKey = 5;         ///< of a tile that the mask cuts
+constexpr double kStandstill = 1.034;       ///< of the tensor cores, between products of one warpgroup and the other
+constexpr double kStandstillOfThree = 0.965;
+constexpr double kPerTile = 36;       ///< cycles
+constexpr double kChain = 1250;       ///< of a warpgroup for each tile: barriers, decisions, issue, latencies
+constexpr double kChainPerKey = 1.9;  ///< exponentials, sums, conversion
+constexpr double kScorePerKey = 8;    ///< what a score program adds
+constexpr double kMaskedPerKey = 16;  ///< of a tile that the mask cuts
 constexpr double kLongMaskPerKey = 60;
-constexpr double kRowTile = 1300;  ///< first tile, last product, O / l
-constexpr double kStoreFromRegisters = 700;
-constexpr double kLateQuery = 600;  ///< with one slot for Q
-constexpr double kNoTurns = 0.01;   ///< what taking turns gains
-constexpr double kWide = 0.00125;   ///< for each key of a tile beyond 128
+constexpr double kShallow = 640;              ///< loads that nothing hides, over the stages of K
+constexpr double kRowTile = 1530;             ///< first tile, last product, O / l
+constexpr double kStoreFromRegisters = 2800;  ///< of 128 columns of O
+constexpr double kLateQuery = 750;            ///< where no warpgroup's Q is loaded ahead
+constexpr double kNoTurns = 0.024;            ///< what taking turns gains
+constexpr double kFolded = 1.036,
+                 kFoldedFew = 1.095;  ///< the longest block over the mean; few: under four row tiles a head
 constexpr double kLaunchUs = 5;
+constexpr double kClock = 0.95;  ///< cycles of the model over those counted
 
 }  // namespace
 
@@ -47,13 +51,17 @@ Cost cost(const Problem& problem, const Target& target, const Shape& shape, Mask
                          : problem.mask.is_identity() ? 0
                                                       : kMaskedPerKey);
   const double chain = 64 * tile_n * columns_qk / kProductsPerCycle + tile_n * kChainPerKey + kChain + masked +
-                       (problem.score.is_identity() ? 0 : tile_n * kChainPerKeyOfScore);
-  // Loads that nothing hides; deeper rings never cost.
-  const double shallow = (p.k_stages == 1 ? 600 : p.v_stages == 1 ? 300 : 0) + 20.0 / static_cast<double>(p.k_stages);
-  const double standstill = kStandstill + kWide * std::max(tile_n - 128, 0.0);
+                       (problem.score.is_identity() ? 0 : tile_n * kScorePerKey);
+  // Rings of one slot let the loads be seen in full.
+  const double shallow = (p.k_stages == 1   ? 600
+                          : p.v_stages == 1 ? 300
+                                            : 0) +
+                         kShallow / static_cast<double>(p.k_stages);
+  const double standstill = p.warpgroups == 3 ? kStandstillOfThree : kStandstill;
   const double tile = std::max(matrix * standstill + kPerTile, chain) * (p.ping_pong != 0 ? 1 : 1 + kNoTurns) + shallow;
+  const double late = static_cast<double>(std::max<std::int64_t>(2 * p.warpgroups - p.q_slots, 0)) / warpgroups;
   const double row_tile =
-      kRowTile + (p.stages_output != 0 ? 0 : kStoreFromRegisters) + (p.q_slots > p.warpgroups ? 0 : kLateQuery);
+      kRowTile + (p.stages_output != 0 ? 0 : kStoreFromRegisters * columns_v / 128) + late * kLateQuery;
 
   // Even work ends in whole rounds of the blocks. Uneven work leaves a ragged end, unless short work comes last.
   const double blocks = std::max(target.sm_count, 1);
@@ -61,10 +69,10 @@ Cost cost(const Problem& problem, const Target& target, const Shape& shape, Mask
   const bool uneven = density.computed < 0.95;
   const double share = std::ceil(rounds) > 0 ? rounds / std::ceil(rounds) : 1;
   const double rounds_paid = !uneven            ? std::ceil(rounds)
-                             : p.row_order == 1 ? std::max(1.0, rounds * (tiles_per_head < 4 ? 1.3 : 1.02))
+                             : p.row_order == 1 ? std::max(1.0, rounds * (tiles_per_head < 4 ? kFoldedFew : kFolded))
                                                 : std::max(1.0, rounds * 1.15 + 0.5);
   cost.wave_efficiency = uneven ? rounds / rounds_paid : share;
-  const double to_us = rounds_paid / std::max(target.clock_mhz, 1) * 1.13;  // clocks are not at their highest
+  const double to_us = rounds_paid / std::max(target.clock_mhz, 1) * kClock;
   cost.matrix_us = kv_tiles * matrix * to_us;
   cost.exp_us = kv_tiles * warpgroups * 64 * tile_n / 16 * to_us;
   cost.prologue_us = row_tile * to_us;

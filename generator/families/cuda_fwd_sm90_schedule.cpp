@@ -57,7 +57,7 @@ RegisterShares register_shares(const Problem& problem, const Parameters& p) {
   if (p.warpgroups == 1) return {56, 240};
   const bool classifies = !problem.mask.is_identity();
   if (p.warpgroups == 2)
-    return classifies && accumulators(problem, p) <= 168 ? RegisterShares{56, 224} : RegisterShares{40, 232};
+    return classifies && accumulators(problem, p) <= 176 ? RegisterShares{56, 224} : RegisterShares{40, 232};
   return classifies ? RegisterShares{56, 152} : RegisterShares{32, 160};
 }
 

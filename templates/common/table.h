@@ -6,6 +6,14 @@
 #include "saccade_templates/common/interval.h"
 #include "saccade_templates/common/params.h"
 
+#ifdef SACCADE_CUDA
+#define SACCADE_ROLLED _Pragma("unroll 1")
+#define SACCADE_UNROLLED _Pragma("unroll")
+#else
+#define SACCADE_ROLLED
+#define SACCADE_UNROLLED
+#endif
+
 namespace saccade {
 
 // Storage of element types that the language has no name for.
@@ -114,6 +122,10 @@ struct TableElement<element::e4m3> {
   }
 };
 
+struct alignas(16) SixteenBytes {
+  unsigned words[4];
+};
+
 /// A read of memory that nothing writes while the kernel runs. On CUDA the compiler may then keep or hoist the value
 /// across the barriers and asynchronous copies of the main loop.
 #ifdef SACCADE_CUDA
@@ -126,31 +138,63 @@ SACCADE_FN element::bf16 read_only(const element::bf16* x) { return {__ldg(&x->b
 SACCADE_FN element::e4m3 read_only(const element::e4m3* x) { return {__ldg(&x->bits)}; }
 SACCADE_FN element::e5m2 read_only(const element::e5m2* x) { return {__ldg(&x->bits)}; }
 SACCADE_FN element::boolean read_only(const element::boolean* x) { return {__ldg(&x->bits)}; }
+
+SACCADE_FN SixteenBytes read_only(const SixteenBytes* x) {
+  const uint4 chunk = __ldg(reinterpret_cast<const uint4*>(x));
+  return {{chunk.x, chunk.y, chunk.z, chunk.w}};
+}
+
+/// What is read in place of elements that do not exist: then no read is behind a branch, so that reads overlap, and one
+/// that many elements have in common is done once.
+__device__ const long long kZero = 0;
+template <class T>
+SACCADE_FN T read_only_if(bool exists, const T* x) {
+  return read_only(exists ? x : reinterpret_cast<const T*>(&kZero));
+}
 #else
 template <class T>
 SACCADE_FN T read_only(const T* x) {
   return *x;
+}
+template <class T>
+SACCADE_FN T read_only_if(bool exists, const T* x) {
+  return exists ? *x : T{};
 }
 #endif
 
 SACCADE_FN bool inside(long long index, long long extent) {
   return static_cast<unsigned long long>(index) < static_cast<unsigned long long>(extent);
 }
+SACCADE_FN bool inside(int index, long long extent) {
+  constexpr long long kBeyondInt = 1LL << 31;
+  return static_cast<unsigned>(index) < static_cast<unsigned>(extent < kBeyondInt ? extent : kBeyondInt);
+}
 
-/// The element at the indices; 0, without touching memory, if one is outside.
+/// Where an element is, in bytes from the table's start: where only one index varies, an address is one multiplication away.
+struct TablePlace {
+  unsigned long long bytes = 0;  ///< whatever it is when an index is outside
+  bool within = true;
+
+  SACCADE_FN void add(long long index, long long extent, unsigned long long stride) {
+    within &= inside(index, extent);
+    bytes += static_cast<unsigned long long>(index) * stride;
+  }
+  SACCADE_FN void add(int index, long long extent, unsigned long long stride) {
+    within &= inside(index, extent);
+    bytes += static_cast<unsigned>(index) * stride;
+  }
+};
+
+/// The element at the indices, int or long long; 0, without touching memory, if one is outside.
 template <class T, int rank, class... Indices>
 SACCADE_FN typename TableElement<T>::Value table_load(const KernelParams& p, int slot, Indices... indices) {
   static_assert(sizeof...(indices) == rank, "one index a dimension");
   const TableArgument& table = p.tables[slot];
-  const long long index[rank] = {static_cast<long long>(indices)...};
-  unsigned long long offset = 0;  // whatever it is when an index is outside
-  bool within = true;
-  for (int i = 0; i < rank; ++i) {
-    within &= inside(index[i], table.extent[i]);
-    offset += static_cast<unsigned long long>(index[i]) * static_cast<unsigned long long>(table.stride[i]);
-  }
-  if (!within) return 0;
-  return TableElement<T>::value(read_only(static_cast<const T*>(table.data) + static_cast<long long>(offset)));
+  TablePlace place;
+  int i = 0;
+  ((place.add(indices, table.extent[i], static_cast<unsigned long long>(table.stride[i]) * sizeof(T)), ++i), ...);
+  const char* address = static_cast<const char*>(table.data) + static_cast<long long>(place.bytes);
+  return TableElement<T>::value(read_only_if(place.within, reinterpret_cast<const T*>(address)));
 }
 
 template <class A, class B>
@@ -222,6 +266,49 @@ constexpr bool kWarpReadsRange = false;
 /// Longer runs are not read: their tile is cheaper to mask than to classify.
 constexpr long long kMaxTableRange = 512;
 
+/// The extremes of `count` elements, by one lane of a GPU. Rolled up, since the producer of tiles has few registers.
+template <class T>
+SACCADE_FN void add_run(Extremes<typename TableElement<T>::Value>& seen, const T* data, int count, long long stride) {
+  // Elements that are behind one another are read 16 bytes at a time, from several parts of the run at once: the first reads
+  // of the parts wait for L2 together, those after them find their lines in L1.
+  constexpr int in_chunk = 16 / static_cast<int>(sizeof(T)), parts = in_chunk <= 4 ? 4 : 16 / in_chunk;
+  union Chunks {
+    SixteenBytes chunks[parts];
+    T elements[parts * in_chunk];
+    SACCADE_FN Chunks() {}
+  };
+  SACCADE_ROLLED
+  while (count > 0) {
+    const int past_boundary = static_cast<int>(reinterpret_cast<unsigned long long>(data) % 16);
+    if (stride == 1 && past_boundary == 0 && count >= parts * in_chunk) {
+      const int chunks_in_part = count / (parts * in_chunk);
+      count -= chunks_in_part * parts * in_chunk;
+      const auto* chunk = reinterpret_cast<const SixteenBytes*>(data);
+      SACCADE_ROLLED
+      for (int i = 0; i < chunks_in_part; ++i, ++chunk) {
+        Chunks read;
+        SACCADE_UNROLLED
+        for (int part = 0; part < parts; ++part) read.chunks[part] = read_only(chunk + part * chunks_in_part);
+        SACCADE_UNROLLED
+        for (int j = 0; j < parts * in_chunk; ++j) seen.add(TableElement<T>::value(read.elements[j]));
+      }
+      data = reinterpret_cast<const T*>(chunk + (parts - 1) * chunks_in_part);
+    } else {
+      constexpr int scattered = 4;
+      int step = minimum(scattered, count);
+      if (stride == 1 && past_boundary != 0)
+        step = minimum(step, in_chunk - past_boundary / static_cast<int>(sizeof(T)));
+      count -= step;
+      SACCADE_UNROLLED
+      for (int i = 0; i < scattered; ++i) {  // the last one again where there are fewer
+        seen.add(TableElement<T>::value(read_only(data)));
+        if (i + 1 < step) data += stride;
+      }
+      data += stride;
+    }
+  }
+}
+
 /// Every value of the elements whose index in `dimension` lies in its interval; the other indices are single numbers
 /// (their `lo`). Elements outside the table count as 0.
 template <class T>
@@ -238,19 +325,22 @@ SACCADE_FN auto table_range_of(const TableArgument& table, const IntInterval* in
   const long long first = maximum(index[dimension].lo, 0LL), last = minimum(index[dimension].hi, extent - 1);
   if (!within || last < first) return interval_of(V(0), V(0), false);
   if (last - first >= kMaxTableRange) return any_element<T>();
-  const T* data = static_cast<const T*>(table.data) + offset;
-  const V start = TableElement<T>::value(read_only(data + first * stride));
+  const T* data = static_cast<const T*>(table.data) + offset + first * stride;
+  const int count = static_cast<int>(last - first) + 1;
+  const V start = TableElement<T>::value(read_only(data));
   Extremes<V> seen{start, start};
-  if constexpr (kWarpReadsRange) {
 #ifdef SACCADE_CUDA
+  if constexpr (kWarpReadsRange) {
     for (long long i = first + static_cast<int>(threadIdx.x % 32); i <= last; i += 32) {
-      seen.add(TableElement<T>::value(read_only(data + i * stride)));
+      seen.add(TableElement<T>::value(read_only(data + (i - first) * stride)));
     }
     seen.reduce_over_warp();
-#endif
   } else {
-    for (long long i = first; i <= last; ++i) seen.add(TableElement<T>::value(read_only(data + i * stride)));
+    add_run(seen, data, count, stride);
   }
+#else
+  for (int i = 0; i < count; ++i) seen.add(TableElement<T>::value(read_only(data + i * stride)));
+#endif
   if (index[dimension].lo < 0 || index[dimension].hi >= extent) seen.add(V(0));
   return interval_of(seen.lo, seen.hi, seen.nan);
 }
@@ -264,3 +354,6 @@ SACCADE_FN auto table_range(const KernelParams& p, int slot, Indices... indices)
 }
 
 }  // namespace saccade
+
+#undef SACCADE_ROLLED
+#undef SACCADE_UNROLLED

@@ -290,10 +290,15 @@ TEST(CudaSm90Family, FoldedRowTilesComeBeforeRisingOnesForCausalMasks) {
   }
 }
 
-TEST(CudaSm90Family, TwoWarpgroupsAndTilesOf128KeysArePreferredForHeadDim128) {
-  const Schedule schedule = best(problem_of(128, 128), dense_shape(4, 16, 4096));
-  EXPECT_EQ(schedule.at("warpgroups"), 2);
-  EXPECT_EQ(schedule.at("tile_n"), 128);
+/// As measured: bench/NOTES.md, 2026-11-30.
+TEST(CudaSm90Family, ThreeWarpgroupsArePreferredForLongSequencesAndTwoForShortOnes) {
+  const auto choice = [](int head_dim, std::int64_t batch, std::int64_t seqlen) {
+    const Schedule schedule = best(problem_of(head_dim, head_dim), dense_shape(batch, 2048 / head_dim, seqlen));
+    return std::pair{schedule.at("warpgroups"), schedule.at("tile_n")};
+  };
+  EXPECT_EQ(choice(128, 32, 512), std::pair(2L, 128L));
+  EXPECT_EQ(choice(128, 1, 16384), std::pair(3L, 80L));
+  EXPECT_EQ(choice(64, 4, 4096), std::pair(3L, 128L));
 }
 
 TEST(CudaSm90Family, CostGrowsWithWorkAndFallsWithTheMask) {

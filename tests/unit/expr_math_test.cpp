@@ -172,6 +172,33 @@ TEST(TableReads, FindTheRangeAlongAnyDimension) {
   EXPECT_EQ(past_the_end.hi, 6);
 }
 
+template <class T>
+void expect_extremes_of_runs() {
+  alignas(16) T aligned[400];
+  for (int i = 0; i < 400; ++i) aligned[i] = static_cast<T>((i * 37) % 101);
+  for (int first = 0; first < 20; ++first)
+    for (const int count : {1, 2, 3, 7, 15, 16, 17, 31, 64, 65, 96, 128, 131})
+      for (const int stride : {0, 1, 2}) {
+        T lo = aligned[first], hi = lo;
+        for (int i = 0; i < count; ++i) {
+          lo = std::min(lo, aligned[first + i * stride]);
+          hi = std::max(hi, aligned[first + i * stride]);
+        }
+        Extremes<typename TableElement<T>::Value> seen{aligned[first], aligned[first]};
+        add_run(seen, aligned + first, count, stride);
+        ASSERT_EQ(seen.lo, lo) << sizeof(T) << " bytes, " << first << " + " << stride << " * " << count;
+        ASSERT_EQ(seen.hi, hi) << sizeof(T) << " bytes, " << first << " + " << stride << " * " << count;
+      }
+}
+
+TEST(TableReads, FindTheExtremesOfARunWhereverItBegins) {
+  expect_extremes_of_runs<signed char>();
+  expect_extremes_of_runs<short>();
+  expect_extremes_of_runs<int>();
+  expect_extremes_of_runs<float>();
+  expect_extremes_of_runs<long long>();
+}
+
 /// Every interval operation contains every result of its elements.
 TEST(Intervals, ContainTheResultsOfTheirElements) {
   const auto check = [](const char* name, IntInterval r, long long value) {

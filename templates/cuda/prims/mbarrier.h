@@ -54,6 +54,8 @@ struct RingPlace {
   uint32 slot = 0;
   uint32 parity = 0;  ///< of the phase that belongs to this turn of the ring
 
+  /// The slot before, where there is one for each place.
+  SACCADE_FN uint32 before() const { return slot == 0 ? stages - 1 : slot - 1; }
   SACCADE_FN void advance(uint32 places = 1) {
     slot += places;
     if (slot >= stages) {

@@ -139,24 +139,34 @@ SACCADE_FN void apply_long_mask(Accumulator<m_tiles, tile_n>& s, const KernelPar
   }
 }
 
-/// The same for a whole tile, where the code stands once: a loop over the lane's columns gathers a bit for each element.
+/// The same for a whole tile, where the code stands once for `run` of the lane's columns, whose table reads overlap: a loop
+/// over the runs gathers a bit for each element.
 template <class Rules, int m_tiles, int tile_n>
 SACCADE_FN void apply_long_mask_to_tile(Accumulator<m_tiles, tile_n>& s, const KernelParams& params,
                                         const RuleContext& context, const WarpRows& warp, int kv_first, float masked) {
   constexpr int lane_columns = tile_n / 4, words = ceil_div(lane_columns, 32), rows = 2 * m_tiles;
+  constexpr int run = lane_columns % 8 == 0 ? 8 : 4;
   const LanePlace place = warp.place();
   uint32 kept[words][rows] = {};
 #pragma unroll
   for (int word = 0; word < words; ++word) {
+    int kv_base = kv_first + place.first_column + 128 * word;
 #pragma unroll 1
-    for (int bit = 0; bit < minimum(32, lane_columns - 32 * word); ++bit) {
-      const int kv_idx = kv_first + place.first_column + (16 * word + bit / 2) * 8 + bit % 2;
+    for (int first = 0; first < minimum(32, lane_columns - 32 * word); first += run) {
+      uint32 kept_of_run[rows] = {};
 #pragma unroll
-      for (int r = 0; r < rows; ++r) {
-        const bool keep =
-            kv_idx < context.len_kv && Rules::keep(params, context.element(place.first_row + 8 * r, kv_idx));
-        kept[word][r] |= uint32(keep) << bit;
+      for (int i = 0; i < run; ++i) {
+        const int kv_idx = kv_base + i / 2 * 8 + i % 2;
+#pragma unroll
+        for (int r = 0; r < rows; ++r) {
+          const bool keep =
+              (kv_idx < context.len_kv) & Rules::keep(params, context.element(place.first_row + 8 * r, kv_idx));
+          kept_of_run[r] |= uint32(keep) << i;
+        }
       }
+#pragma unroll
+      for (int r = 0; r < rows; ++r) kept[word][r] |= kept_of_run[r] << first;
+      kv_base += 4 * run;
     }
   }
 #pragma unroll
@@ -199,7 +209,9 @@ SACCADE_FN void restore_kept_non_finite(Walk walk, uint32 thread, const Element*
                                         Element* output, int64 output_stride) {
   const int q_end = minimum(walk.q_first + tile_m, walk.context.len_q);
 #pragma unroll 1
-  for (auto tile = walk.next(); tile.exists(); tile = walk.next()) {
+  while (true) {
+    const auto tile = walk.next();  // one call, since it may be long
+    if (!tile.exists()) return;
     if (tile.tile_class() != TileClass::mixed) continue;
     const int kv_end = minimum(tile.kv_first() + tile_n, walk.context.len_kv);
 #pragma unroll 1

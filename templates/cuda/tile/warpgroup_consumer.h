@@ -132,7 +132,6 @@ struct Consumer {
     Query q;
     Softmax softmax;
     float inverse[2], lse[2];  ///< 1 / l and LSE of the row tile before, whose O is not finished yet
-    uint32 finished_row = 0;   ///< slot of its note
     bool has_weights = false;  ///< P of the tile before is there, and its P V still to come
     bool has_output = false;   ///< O holds products of its row tile
     bool begins = true;        ///< the tile is the first of its row tile
@@ -158,7 +157,6 @@ struct Consumer {
   }
 
   SACCADE_FN void end_row(State& state) {
-    state.finished_row = row.slot;
     row.advance();
     state.follows = true;
   }
@@ -333,7 +331,7 @@ struct Consumer {
 
   /// O / l and LSE of the finished row tile to memory.
   SACCADE_FN void finish(State& state) const {
-    const RowNote rows = RowNote::load(shared.row_note(state.finished_row));
+    const RowNote rows = RowNote::load(shared.row_note(row.before()));
     const float(&inverse)[2] = state.inverse;
     if (!state.has_output) clear<Config::columns_v>(state.o);
     const int first_row = WarpRows{consumer_thread(), rows.q_first, 16}.first();

@@ -28,11 +28,12 @@ struct TileNote {
 static_assert(int(TileClass::empty) == 0 && int(TileClass::mixed) == 1 && int(TileClass::full) == 2);
 
 /// The classes of a tile of keys for each warpgroup, as TileNote holds them. One that reaches beyond the last key is cut.
+/// Rolled up: what reads tables is long, and the producer of tiles has few registers.
 template <class Rules, int warpgroups, int tile_n>
 SACCADE_FN int classify_warpgroups(const KernelParams& params, const RuleContext& context, int q_first, int kv_first) {
   int classes = 0;
   const int kv_last = minimum(kv_first + tile_n, context.len_kv) - 1;
-#pragma unroll
+#pragma unroll 1
   for (int w = 0; w < warpgroups; ++w) {
     const int first = q_first + w * kWarpgroupRows;
     if (first >= context.len_q) continue;
