@@ -12,7 +12,7 @@ enum class RowOrder : int { rising = 0, folded = 1 };
 
 /// The row tiles of this block, in the order in which it computes them. Tiles of one head stay together in time, so that its
 /// K and V stay in L2. `Config`: tile_m, row_order, varlen.
-template <class Config>
+template <class Config, bool varlen = Config::varlen>
 struct RowTiles {
   static constexpr bool folded = Config::row_order == RowOrder::folded;
 
@@ -31,16 +31,13 @@ struct RowTiles {
     if (folded && paired_rounds() == 0) left = true;
   }
 
-  /// The next row tile that has rows; false when there is none.
+  /// False when there is none.
   SACCADE_FN bool next(WorkItem& item, Sequence& sequence) {
-    for (; exists(); advance()) {
-      item = current();
-      sequence = sequence_of<Config::varlen>(params, item.batch);
-      if (Config::varlen && item.q_first >= sequence.len_q) continue;
-      advance();
-      return true;
-    }
-    return false;
+    if (!exists()) return false;
+    item = current();
+    sequence = sequence_of<false>(params, item.batch);
+    advance();
+    return true;
   }
 
  private:
@@ -122,6 +119,36 @@ struct RowTiles {
     }
     tile = first_row - place / across;
     head_index = first_head + place % across;
+  }
+};
+
+/// Of sequences whose lengths only the GPU knows: their row tiles are counted on the way, so that blocks have as many each.
+/// Folded: heads that begin in every second round of the blocks go from their end.
+template <class Config>
+struct RowTiles<Config, true> {
+  const KernelParams& params;
+  int batch = 0;
+  uint32 passed = 0;          ///< row tiles of the sequences before
+  uint32 index = blockIdx.x;  ///< among all row tiles
+
+  SACCADE_FN explicit RowTiles(const KernelParams& kernel_params) : params(kernel_params) {}
+
+  SACCADE_FN bool next(WorkItem& item, Sequence& sequence) {
+    for (; batch < params.batch; ++batch) {
+      sequence = sequence_of<true>(params, batch);
+      const uint32 tiles = uint32(ceil_div(sequence.len_q, Config::tile_m));
+      const uint32 place = index - passed;
+      if (place < tiles * uint32(params.heads_q)) {
+        const uint32 head = place / tiles, from_begin = place - head * tiles;
+        const bool back = Config::row_order == RowOrder::folded && (index - from_begin) / gridDim.x % 2 != 0;
+        const uint32 tile = back ? tiles - 1 - from_begin : from_begin;
+        item = {batch, int(head), int(tile) * Config::tile_m};
+        index += gridDim.x;
+        return true;
+      }
+      passed += tiles * uint32(params.heads_q);
+    }
+    return false;
   }
 };
 
