@@ -2,7 +2,7 @@
 """Saccade's forward pass beside PyTorch's, in one process, interleaved: on a GPU beside scaled_dot_product_attention's cuDNN, flash
 and memory-efficient back ends and, with --flex, FlexAttention; on a CPU beside scaled_dot_product_attention and its math back end.
 
-Without --rules, --cold or --host-cost the grid is timed: batch * seqlen and heads * head_dim are the same in every cell. Each
+Without --rules, --shapes, --cold or --host-cost the grid is timed: batch * seqlen and heads * head_dim are the same in every cell. Each
 implementation's result is first compared with float64; a wrong one ends the cell. bench/side_by_side/timing.py says how burst and
 sustained speeds are measured. Rows hold TFLOP/s and every time in milliseconds; plots: bench/plots.py.
 
@@ -42,6 +42,8 @@ QUICK = {
 # Where rules and starts are timed: on a GPU at 8192, as the anchors were.
 RULES = {"cuda": {"dtype": ["bf16"], "head_dim": [128], "seqlen": [8192]}, "cpu": {"dtype": ["f32"], "head_dim": [64], "seqlen": [2048]}}
 START_RULES = ("causal", "alibi")
+# What --shapes times, causal at 8192: head_dim, head_dim_v, heads, heads_kv.
+SHAPES = ((96, None, 21, None), (192, None, 10, None), (192, 128, 16, None), (128, None, 32, 8), (128, None, 64, 8))
 
 
 def parsed(arguments: list[str] | None) -> argparse.Namespace:
@@ -49,6 +51,7 @@ def parsed(arguments: list[str] | None) -> argparse.Namespace:
     what = parser.add_argument_group("what is timed")
     what.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", help="cuda, cuda:N or cpu")
     what.add_argument("--rules", action="store_true", help=f"{', '.join(attention_rules.NAMES)}, beside FlexAttention")
+    what.add_argument("--shapes", action="store_true", help="other head dims and grouped heads, causal, beside FlexAttention")
     what.add_argument("--cold", action="store_true", help="cold and warm start, beside FlexAttention")
     what.add_argument("--host-cost", action="store_true", help="host time of a call")
     what.add_argument("--quick", action="store_true", help="few and small cells: to see that it works")
@@ -61,7 +64,7 @@ def parsed(arguments: list[str] | None) -> argparse.Namespace:
     what.add_argument("--mode", nargs="+", choices=MODES, default=list(MODES))
     what.add_argument("--peers", nargs="*", choices=ops.ALL_PEERS, help="default: the device's")
     what.add_argument("--flex", action=argparse.BooleanOptionalAction,
-                      help="FlexAttention, compiled for each cell (default: with --rules and --cold on GPUs)")
+                      help="FlexAttention, compiled for each cell (default: with --rules, --shapes and --cold on GPUs)")
     what.add_argument("--tuning", choices=("off", "quick", "normal", "exhaustive"), default="off", help="of Saccade (default: off)")
     what.add_argument("--cache", help="folder of Saccade's kernels (default: a temporary one)")
     how = parser.add_argument_group("how")
@@ -97,7 +100,7 @@ def _dtype(text: str) -> str:
 
 
 def _with_defaults(options: argparse.Namespace) -> argparse.Namespace:
-    special = options.rules or options.cold
+    special = options.rules or options.cold or options.shapes
     defaults = dict((QUICK if options.quick else FULL)[options.kind])
     if special and not options.quick:
         defaults |= RULES[options.kind]
@@ -208,7 +211,11 @@ def main(arguments: list[str] | None = None) -> int:
         saccade.configure(cache_directory=options.cache or folder)
         if options.rules:
             run.time_cases(run.grid(attention_rules.NAMES))
-        elif not (options.cold or options.host_cost):
+        if options.shapes:
+            run.time_cases([Case("fwd", dtype, head_dim, True, max(1, options.tokens // length), length, heads, "causal", options.layout,
+                                 heads_kv, head_dim_v)
+                            for dtype in options.dtype for length in options.seqlen for head_dim, head_dim_v, heads, heads_kv in SHAPES])
+        if not (options.rules or options.shapes or options.cold or options.host_cost):
             run.time_cases(run.grid(("full", "causal")))
         texts = [report.table(run.rows)]
         if options.host_cost:

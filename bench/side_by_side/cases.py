@@ -8,13 +8,13 @@ from typing import Iterator
 import torch
 
 DTYPES = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
-IDENTITY = ("op", "dtype", "head_dim", "causal", "rule", "batch", "seqlen", "heads", "layout", "mode")
+IDENTITY = ("op", "dtype", "head_dim", "head_dim_v", "causal", "rule", "batch", "seqlen", "heads", "heads_kv", "layout", "mode")
 
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """One cell: as many key as query heads, keys as many as queries. rule: "full", "causal" or one of attention_rules.NAMES.
-    layout: the order of the tensors in memory ("bhsd" or "bshd"); every implementation sees them as [batch, heads, seqlen, head_dim]."""
+    """One cell: keys as many as queries. rule: "full", "causal" or one of attention_rules.NAMES. heads_kv, head_dim_v: None where they
+    are as heads and head_dim. layout: the order of the tensors in memory ("bhsd" or "bshd"); every implementation sees them as [batch, heads, seqlen, head_dim]."""
     op: str
     dtype: str
     head_dim: int
@@ -24,9 +24,13 @@ class Case:
     heads: int
     rule: str
     layout: str = "bhsd"
+    heads_kv: int | None = None
+    head_dim_v: int | None = None
 
     def __str__(self):
-        return f"{self.op} {self.dtype} d{self.head_dim} {self.rule} {self.batch} x {self.seqlen} x {self.heads}"
+        columns = f"d{self.head_dim}" + (f"/{self.head_dim_v}" if self.head_dim_v else "")
+        heads = f"{self.heads}" + (f"/{self.heads_kv}" if self.heads_kv else "")
+        return f"{self.op} {self.dtype} {columns} {self.rule} {self.batch} x {self.seqlen} x {heads}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,9 +51,10 @@ class Grid:
                        rule, self.layout)
 
 
-def random_tensor(case: Case, device: str, generator: torch.Generator) -> torch.Tensor:
-    """Standard normal [batch, heads, seqlen, head_dim], in memory in the case's layout."""
-    sizes = {"b": case.batch, "h": case.heads, "s": case.seqlen, "d": case.head_dim}
+def random_tensor(case: Case, device: str, generator: torch.Generator, name: str) -> torch.Tensor:
+    """Standard normal [batch, heads, seqlen, head_dim] for name "q", "k" or "v", in memory in the case's layout."""
+    sizes = {"b": case.batch, "s": case.seqlen, "h": case.heads if name == "q" else case.heads_kv or case.heads,
+             "d": case.head_dim_v or case.head_dim if name == "v" else case.head_dim}
     tensor = torch.randn([sizes[axis] for axis in case.layout], device=device, generator=generator).to(DTYPES[case.dtype])
     return tensor if case.layout == "bhsd" else tensor.transpose(1, 2)
 

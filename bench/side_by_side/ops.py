@@ -64,7 +64,7 @@ class Forward(Op):
 
     def inputs(self, case, device):
         generator = torch.Generator(device).manual_seed(1)
-        tensors = [random_tensor(case, device, generator) for _ in range(3)]
+        tensors = [random_tensor(case, device, generator, name) for name in "qkv"]
         return ForwardInputs(*tensors, attention_rules.make(case.rule, case.heads, case.seqlen, device))
 
     def build(self, name, case, inputs, tuning):
@@ -77,7 +77,7 @@ class Forward(Op):
     @staticmethod
     def _saccade(inputs, tuning):
         q, k, v = inputs.q, inputs.k, inputs.v
-        out = torch.full_like(q, math.nan)
+        out = q.new_full((*q.shape[:-1], v.shape[-1]), math.nan) if q.shape != v.shape else torch.full_like(q, math.nan)
         plan = saccade.prepare(q, k, v, out=out, tuning=tuning, **inputs.rule.arguments)
         report = plan.report
         return (Implementation(SACCADE, functools.partial(plan.run, q, k, v, out=out)),
@@ -87,7 +87,8 @@ class Forward(Op):
     def _torch(name, case, inputs):
         if case.rule not in ("full", "causal"):
             raise NotImplementedError(f"scaled_dot_product_attention has no {case.rule}")
-        call = functools.partial(F.scaled_dot_product_attention, inputs.q, inputs.k, inputs.v, is_causal=case.causal)
+        call = functools.partial(F.scaled_dot_product_attention, inputs.q, inputs.k, inputs.v, is_causal=case.causal,
+                                 enable_gqa=case.heads_kv is not None)
         if name == "torch":
             return Implementation(name, call)
         return Implementation(name, call, lambda: sdpa_kernel(BACK_ENDS[name]))
@@ -101,7 +102,7 @@ class Forward(Op):
             block_mask = create_block_mask(rule.mask_mod, None, None, case.seqlen, case.seqlen, device=inputs.q.device)
         compiled = torch.compile(flex_attention, dynamic=False)
         return Implementation("flex", functools.partial(compiled, inputs.q, inputs.k, inputs.v, score_mod=rule.score_mod,
-                                                        block_mask=block_mask))
+                                                        block_mask=block_mask, enable_gqa=case.heads_kv is not None))
 
     def error(self, case, inputs, output):
         """Of 16 rows of the first and of the last head."""
@@ -110,12 +111,13 @@ class Forward(Op):
         rows = torch.linspace(0, case.seqlen - 1, min(16, case.seqlen), device=device).long()
         keys = torch.arange(case.seqlen, device=device)[None]
         for b, h in ((0, 0), (case.batch - 1, case.heads - 1)):
-            scores = inputs.q[b, h, rows].double() @ inputs.k[b, h].double().T / math.sqrt(case.head_dim)
+            head_kv = h * inputs.k.shape[1] // case.heads
+            scores = inputs.q[b, h, rows].double() @ inputs.k[b, head_kv].double().T / math.sqrt(case.head_dim)
             if inputs.rule.score_mod is not None:
                 scores = inputs.rule.score_mod(scores, b, h, rows[:, None], keys)
             if inputs.rule.mask_mod is not None:
                 scores = scores.masked_fill(~inputs.rule.mask_mod(b, h, rows[:, None], keys), -math.inf)
-            exact = scores.softmax(-1) @ inputs.v[b, h].double()
+            exact = scores.softmax(-1) @ inputs.v[b, head_kv].double()
             errors = (output[b, h, rows].double() - exact).norm(dim=-1) / exact.norm(dim=-1)
             if not bool(torch.isfinite(errors).all()):
                 return math.nan
@@ -123,12 +125,12 @@ class Forward(Op):
         return worst
 
     def flop(self, case, inputs):
-        """4 * batch * heads * seqlen^2 * head_dim; half of it for causal (as FlashAttention counts); the pairs that the mask
+        """2 * batch * heads * seqlen^2 * (head_dim + head_dim_v); half of it for causal (as FlashAttention counts); the pairs that the mask
         keeps for other rules."""
         pairs = case.seqlen * case.seqlen * (0.5 if case.rule == "causal" else 1)
         if case.rule not in ("full", "causal"):
             pairs = inputs.rule.kept_pairs(case.seqlen, str(inputs.q.device))
-        return int(4 * case.batch * case.heads * pairs * case.head_dim)
+        return int(2 * case.batch * case.heads * pairs * (case.head_dim + (case.head_dim_v or case.head_dim)))
 
 
 OPS: dict[str, Op] = {Forward.name: Forward()}
