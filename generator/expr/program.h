@@ -7,7 +7,8 @@
 //   sum     := term (('+'|'-') term)*   term := unary (('*'|'/'|'//'|'%') unary)*   unary := '-' unary | primary
 //   primary := number | 'true' | 'false' | name | name '[' expr (',' expr){0,3} ']' | name '(' args ')' | '(' expr ')'
 // Types: bool, i32, i64, f32. Integers widen to i64 when an i64/u32 table or scalar takes part, to f32 when a float does.
-// '/' is float division; '//' and '%' are floor division and floor modulo (Python's), and give 0 when the divisor is 0.
+// '/' is float division, in scores within 2 units in the last place where nothing jumps (conditions, floors, indices).
+// '//' and '%' are floor division and floor modulo (Python's), and give 0 when the divisor is 0.
 // Functions: min max abs select(c,a,b) floor exp exp2 log log2 sqrt tanh float int.
 // Integers wrap at their width, except that comparisons may move terms from one side to the other as if they did not.
 // A table read outside its extents gives 0. `score` is only known in score programs. f64 tables are read as f32.

@@ -79,6 +79,27 @@ extern "C" __global__ void __launch_bounds__(128) k(float* out, unsigned long lo
   EXPECT_TRUE(cuda::parse_ptxas_log(binary->log).serializes_wgmma) << binary->log;
 }
 
+/// The producer of tiles classifies them with few registers, and the consumers' accumulators leave few.
+TEST_F(NvrtcSm90KernelTest, DocumentMasksDoNotSpill) {
+  Problem problem;
+  problem.q_dtype = problem.k_dtype = problem.v_dtype = problem.o_dtype = DataType::bf16;
+  problem.head_dim_qk = problem.head_dim_v = 128;
+  problem.declarations.tables = {{"doc", DataType::i32, 2}};
+  for (const std::string& mask : {expr::rules::document("doc"), "kv_idx <= q_idx && " + expr::rules::document("doc")}) {
+    problem.mask = *expr::Program::parse(expr::Kind::mask, mask, problem.declarations);
+    for (const int tile_n : {96, 128}) {
+      const std::string params =
+          R"("warpgroups":2,"q_stages":2,"k_stages":2,"v_stages":2,"q_in_registers":0,"ping_pong":1,"row_order":1,"stages_output":1)";
+      const Schedule schedule = *schedule_from_json(R"({"family":"cuda.fwd.sm90","params":{"tile_n":)" +
+                                                    std::to_string(tile_n) + "," + params + "}}");
+      const Expected<CompiledBinary> binary =
+          compiler_->compile(kCudaForwardSm90.emit(problem, target_, schedule), target_);
+      ASSERT_TRUE(binary.ok()) << binary.status().message();
+      EXPECT_EQ(cuda::parse_ptxas_log(binary->log).spill_bytes, 0) << mask << "\n" << binary->log;
+    }
+  }
+}
+
 TEST_F(NvrtcSm90KernelTest, AKernelWhoseShareOfRegistersIsIgnoredIsRefused) {
   const Expected<CompiledBinary> binary = compiler_->compile(R"(
 extern "C" __global__ void k(float* out) {  // no launch bounds
