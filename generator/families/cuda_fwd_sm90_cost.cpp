@@ -28,6 +28,21 @@ constexpr double kFolded = 1.036,
 constexpr double kLaunchUs = 5;
 constexpr double kClock = 0.95;  ///< cycles of the model over those counted
 
+/// The lengths that a schedule should suit, and how many sequences of them there are. Of packed sequences their sum and a bound
+/// are known: long ones have most of the work, as a length between the mean and the bound says.
+struct Lengths {
+  double q, kv, sequences;
+};
+
+Lengths lengths_of(const Problem& problem, const Shape& shape) {
+  const auto q = static_cast<double>(shape.seqlen_q), kv = static_cast<double>(shape.seqlen_kv),
+             batch = static_cast<double>(shape.batch);
+  if (problem.layout != Layout::varlen || shape.total_q == 0 || shape.total_kv == 0) return {q, kv, batch};
+  const double total_q = static_cast<double>(shape.total_q), total_kv = static_cast<double>(shape.total_kv);
+  const double typical_q = std::clamp(std::sqrt(total_q / batch * q), 1.0, q);
+  return {typical_q, std::clamp(std::sqrt(total_kv / batch * kv), 1.0, kv), total_q / typical_q};
+}
+
 }  // namespace
 
 Cost cost(const Problem& problem, const Target& target, const Shape& shape, MaskDensities& densities,
@@ -39,10 +54,11 @@ Cost cost(const Problem& problem, const Target& target, const Shape& shape, Mask
   const double tile_n = static_cast<double>(p.tile_n), warpgroups = static_cast<double>(p.warpgroups);
   const MaskDensity& density = densities.of(p.tile_m(), static_cast<int>(p.tile_n));
   const double columns_qk = padded(problem.head_dim_qk), columns_v = padded(problem.head_dim_v);
-  const double heads = static_cast<double>(shape.batch) * static_cast<double>(shape.heads_q);
-  const double tiles_per_head = std::ceil(static_cast<double>(shape.seqlen_q) / p.tile_m());
+  const Lengths lengths = lengths_of(problem, shape);
+  const double heads = lengths.sequences * static_cast<double>(shape.heads_q);
+  const double tiles_per_head = std::ceil(lengths.q / p.tile_m());
   const double row_tiles = tiles_per_head * heads;
-  const double kv_tiles = std::max(1.0, std::ceil(static_cast<double>(shape.seqlen_kv) / tile_n) * density.computed);
+  const double kv_tiles = std::max(1.0, std::ceil(lengths.kv / tile_n) * density.computed);
   const double mixed_share = density.computed > 0 ? density.mixed / density.computed : 0;
 
   const double matrix = warpgroups * 64 * tile_n * (columns_qk + columns_v) / kProductsPerCycle;
@@ -77,8 +93,7 @@ Cost cost(const Problem& problem, const Target& target, const Shape& shape, Mask
   cost.exp_us = kv_tiles * warpgroups * 64 * tile_n / 16 * to_us;
   cost.prologue_us = row_tile * to_us;
   const double bytes = 2 * (columns_qk + columns_v) *
-                       (heads * static_cast<double>(shape.seqlen_q) +
-                        static_cast<double>(shape.batch * shape.heads_kv) * static_cast<double>(shape.seqlen_kv));
+                       (heads * lengths.q + lengths.sequences * static_cast<double>(shape.heads_kv) * lengths.kv);
   cost.memory_us = target.memory_gb_per_s > 0 ? bytes / (target.memory_gb_per_s * 1e3) : 0;
   cost.total_us = kLaunchUs + std::max((kv_tiles * tile + row_tile) * to_us, cost.memory_us);
   return cost;

@@ -122,14 +122,17 @@ struct RowTiles {
   }
 };
 
-/// Of sequences whose lengths only the GPU knows: their row tiles are counted on the way, so that blocks have as many each.
-/// Folded: heads that begin in every second round of the blocks go from their end.
+/// Of sequences whose lengths only the GPU knows: their row tiles, or pairs of them when folded, are counted on the way, so
+/// that blocks have as many each.
 template <class Config>
 struct RowTiles<Config, true> {
+  static constexpr bool folded = Config::row_order == RowOrder::folded;
+
   const KernelParams& params;
   int batch = 0;
-  uint32 passed = 0;          ///< row tiles of the sequences before
-  uint32 index = blockIdx.x;  ///< among all row tiles
+  uint32 passed = 0;          ///< tiles or pairs of the sequences before
+  uint32 index = blockIdx.x;  ///< among all tiles or pairs
+  bool second = false;        ///< of its pair
 
   SACCADE_FN explicit RowTiles(const KernelParams& kernel_params) : params(kernel_params) {}
 
@@ -137,16 +140,16 @@ struct RowTiles<Config, true> {
     for (; batch < params.batch; ++batch) {
       sequence = sequence_of<true>(params, batch);
       const uint32 tiles = uint32(ceil_div(sequence.len_q, Config::tile_m));
+      const uint32 per_head = folded ? (tiles + 1) / 2 : tiles;
       const uint32 place = index - passed;
-      if (place < tiles * uint32(params.heads_q)) {
-        const uint32 head = place / tiles, from_begin = place - head * tiles;
-        const bool back = Config::row_order == RowOrder::folded && (index - from_begin) / gridDim.x % 2 != 0;
-        const uint32 tile = back ? tiles - 1 - from_begin : from_begin;
-        item = {batch, int(head), int(tile) * Config::tile_m};
-        index += gridDim.x;
+      if (place < per_head * uint32(params.heads_q)) {
+        const uint32 head = place / per_head, first = place - head * per_head, mirrored = tiles - 1 - first;
+        item = {batch, int(head), int(folded && !second ? mirrored : first) * Config::tile_m};
+        second = folded && !second && mirrored != first;
+        if (!second) index += gridDim.x;
         return true;
       }
-      passed += tiles * uint32(params.heads_q);
+      passed += per_head * uint32(params.heads_q);
     }
     return false;
   }
