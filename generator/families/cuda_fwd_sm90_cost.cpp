@@ -11,18 +11,23 @@ namespace {
 
 constexpr double kProductsPerCycle = 2048;  ///< multiply-adds of an SM's tensor cores with 16-bit inputs
 constexpr double kStandstill = 1.034;       ///< of the tensor cores, between products of one warpgroup and the other
-constexpr double kStandstillOfThree = 0.965;
+constexpr double kStandstillOfThree = 0.955;
 constexpr double kPerTile = 36;       ///< cycles
 constexpr double kChain = 1250;       ///< of a warpgroup for each tile: barriers, decisions, issue, latencies
 constexpr double kChainPerKey = 1.9;  ///< exponentials, sums, conversion
 constexpr double kScorePerKey = 8;    ///< what a score program adds
 constexpr double kMaskedPerKey = 16;  ///< of a tile that the mask cuts
 constexpr double kLongMaskPerKey = 60;
-constexpr double kShallow = 640;              ///< loads that nothing hides, over the stages of K
-constexpr double kRowTile = 1530;             ///< first tile, last product, O / l
-constexpr double kStoreFromRegisters = 2800;  ///< of 128 columns of O
-constexpr double kLateQuery = 750;            ///< where no warpgroup's Q is loaded ahead
-constexpr double kNoTurns = 0.024;            ///< what taking turns gains
+constexpr double kShallow = 8;  ///< loads that nothing hides, over the stages of K, for tiles of 64 keys
+constexpr double kShallowUneven = 400, kShallowOfThree = 250;
+constexpr double kOneValue = 2500;  ///< with one stage of V, no product runs beside a load
+constexpr double kCrowded = 0.04;   ///< with more than 176 registers of accumulators
+constexpr double kRowTile = 1530;   ///< first tile, last product, O / l
+constexpr double kStoreFromRegisters = 2000;
+constexpr double kLateQuery = 750;    ///< where no warpgroup's Q is loaded ahead
+constexpr double kUnevenThird = 800;  ///< of a row tile whose third warpgroup has more keys than the first
+constexpr double kNoTurns = 0.024;    ///< what taking turns gains
+constexpr double kWide = 0.0012;      ///< for each key of a tile beyond 128
 constexpr double kFolded = 1.036,
                  kFoldedFew = 1.095;  ///< the longest block over the mean; few: under four row tiles a head
 constexpr double kLaunchUs = 5;
@@ -61,28 +66,35 @@ Cost cost(const Problem& problem, const Target& target, const Shape& shape, Mask
   const double kv_tiles = std::max(1.0, std::ceil(lengths.kv / tile_n) * density.computed);
   const double mixed_share = density.computed > 0 ? density.mixed / density.computed : 0;
 
-  const double matrix = warpgroups * 64 * tile_n * (columns_qk + columns_v) / kProductsPerCycle;
+  // Q and K come from shared memory at 128 bytes a cycle, which is too slow for fewer than 64 keys.
+  const double feed = std::max(1.0, (16 + tile_n / 4) / (tile_n / 2));
+  const double matrix = warpgroups * 64 * tile_n * (columns_qk * feed + columns_v) / kProductsPerCycle;
   const double masked = mixed_share * tile_n *
                         (problem.mask.reads_tables()  ? kLongMaskPerKey
                          : problem.mask.is_identity() ? 0
                                                       : kMaskedPerKey);
   const double chain = 64 * tile_n * columns_qk / kProductsPerCycle + tile_n * kChainPerKey + kChain + masked +
                        (problem.score.is_identity() ? 0 : tile_n * kScorePerKey);
-  // Rings of one slot let the loads be seen in full.
-  const double shallow = (p.k_stages == 1   ? 600
-                          : p.v_stages == 1 ? 300
-                                            : 0) +
-                         kShallow / static_cast<double>(p.k_stages);
-  const double standstill = p.warpgroups == 3 ? kStandstillOfThree : kStandstill;
-  const double tile = std::max(matrix * standstill + kPerTile, chain) * (p.ping_pong != 0 ? 1 : 1 + kNoTurns) + shallow;
+  const bool uneven = density.computed < 0.95;
+  const double narrow = 64 / tile_n;  // such tiles are over before the next ones are there
+  const double shallow = (p.k_stages == 1 ? 600 : 0) + (p.v_stages == 1 ? kOneValue : 0) +
+                         narrow * narrow * narrow *
+                             (p.warpgroups == 3 ? kShallowOfThree
+                              : uneven          ? kShallowUneven
+                                                : kShallow) /
+                             static_cast<double>(p.k_stages);
+  const double standstill =
+      (p.warpgroups == 3 ? kStandstillOfThree : kStandstill) + (columns_v / 2 + tile_n * 3 / 4 > 176 ? kCrowded : 0);
+  const double tile = std::max(matrix * standstill + kPerTile, chain) *
+                          (1 + (p.ping_pong != 0 ? 0 : kNoTurns) + kWide * std::max(tile_n - 128, 0.0)) +
+                      shallow;
   const double late = static_cast<double>(std::max<std::int64_t>(2 * p.warpgroups - p.q_slots, 0)) / warpgroups;
-  const double row_tile =
-      kRowTile + (p.stages_output != 0 ? 0 : kStoreFromRegisters * columns_v / 128) + late * kLateQuery;
+  const double row_tile = kRowTile + (p.stages_output != 0 ? 0 : kStoreFromRegisters) + late * kLateQuery +
+                          (uneven && p.warpgroups == 3 ? kUnevenThird : 0);
 
   // Even work ends in whole rounds of the blocks. Uneven work leaves a ragged end, unless short work comes last.
   const double blocks = std::max(target.sm_count, 1);
   const double rounds = row_tiles / blocks;
-  const bool uneven = density.computed < 0.95;
   const double share = std::ceil(rounds) > 0 ? rounds / std::ceil(rounds) : 1;
   const double rounds_paid = !uneven            ? std::ceil(rounds)
                              : p.row_order == 1 ? std::max(1.0, rounds * (tiles_per_head < 4 ? kFoldedFew : kFolded))
