@@ -56,8 +56,10 @@ RegisterShares register_shares(const Problem& problem, const Parameters& p) {
   // Of 65,536 registers, which a block's threads get evenly at first, in steps of 8. Classifying tiles takes some.
   if (p.warpgroups == 1) return {56, 240};
   const bool classifies = !problem.mask.is_identity();
-  if (p.warpgroups == 2)
+  if (p.warpgroups == 2) {
+    if (has_long_mask(problem) && accumulators(problem, p) <= 160) return {72, 216};
     return classifies && accumulators(problem, p) <= 176 ? RegisterShares{56, 224} : RegisterShares{40, 232};
+  }
   return classifies ? RegisterShares{56, 152} : RegisterShares{32, 160};
 }
 

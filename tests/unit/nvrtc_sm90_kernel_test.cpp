@@ -89,7 +89,7 @@ TEST_F(NvrtcSm90KernelTest, DocumentMasksDoNotSpill) {
     problem.mask = *expr::Program::parse(expr::Kind::mask, mask, problem.declarations);
     for (const int tile_n : {96, 128}) {
       const std::string params =
-          R"("warpgroups":2,"q_stages":2,"k_stages":2,"v_stages":2,"q_in_registers":0,"ping_pong":1,"row_order":1,"stages_output":1)";
+          R"("warpgroups":2,"q_slots":2,"k_stages":2,"v_stages":2,"q_in_registers":0,"ping_pong":1,"row_order":1,"stages_output":1)";
       const Schedule schedule = *schedule_from_json(R"({"family":"cuda.fwd.sm90","params":{"tile_n":)" +
                                                     std::to_string(tile_n) + "," + params + "}}");
       const Expected<CompiledBinary> binary =
