@@ -42,7 +42,8 @@ struct Lengths {
 Lengths lengths_of(const Problem& problem, const Shape& shape) {
   const auto q = static_cast<double>(shape.seqlen_q), kv = static_cast<double>(shape.seqlen_kv),
              batch = static_cast<double>(shape.batch);
-  if (problem.layout != Layout::varlen || shape.total_q == 0 || shape.total_kv == 0) return {q, kv, batch};
+  const bool empty = batch == 0 || q == 0 || kv == 0 || shape.total_q == 0 || shape.total_kv == 0;
+  if (problem.layout != Layout::varlen || empty) return {q, kv, batch};
   const double total_q = static_cast<double>(shape.total_q), total_kv = static_cast<double>(shape.total_kv);
   const double typical_q = std::clamp(std::sqrt(total_q / batch * q), 1.0, q);
   return {typical_q, std::clamp(std::sqrt(total_kv / batch * kv), 1.0, kv), total_q / typical_q};

@@ -1,6 +1,7 @@
 // The family cuda.fwd.sm90: its launches, the source it emits and its cost model. No GPU.
 #include "tests/unit/cuda_sm90_support.h"
 
+#include <cmath>
 #include <set>
 
 #include <fmt/format.h>
@@ -299,6 +300,17 @@ TEST(CudaSm90Family, ThreeWarpgroupsArePreferredForLongSequencesAndTwoForShortOn
   EXPECT_EQ(choice(128, 32, 512), std::pair(2L, 128L));
   EXPECT_EQ(choice(128, 1, 16384), std::pair(3L, 80L));
   EXPECT_EQ(choice(64, 4, 4096), std::pair(3L, 128L));
+}
+
+TEST(CudaSm90Family, PackedSequencesThatAreNotThereCostAFiniteTime) {
+  Problem problem = causal(problem_of(64, 64));
+  problem.layout = Layout::varlen;
+  Shape shape = dense_shape(0, 8, 0);  // padded totals may be there without sequences
+  shape.total_q = shape.total_kv = 64;
+  for (const Schedule& schedule : family().candidates(problem, h200(), shape)) {
+    EXPECT_TRUE(std::isfinite(predict_cost(family(), problem, h200(), shape, {}, schedule).total_us))
+        << to_json(schedule);
+  }
 }
 
 TEST(CudaSm90Family, CostGrowsWithWorkAndFallsWithTheMask) {

@@ -101,6 +101,12 @@ struct Producer {
   }
 
  private:
+  /// All lanes see the phase before lane 0 goes on, since its load is what completes the next one.
+  SACCADE_FN static void wait_together(uint32 barrier, uint32 parity) {
+    mbarrier_wait(barrier, parity);
+    __syncwarp();
+  }
+
   /// Where rows of a tensor begin, and how many of them its sequence has.
   struct Place {
     int head, batch, row, rows;
@@ -135,7 +141,7 @@ struct Producer {
     const RowNote rows = RowNote::load(row_note);
 #pragma unroll 1
     for (int w = begin; w < end; ++w) {
-      mbarrier_wait(shared.query_empty(q.slot), q.parity ^ 1);
+      wait_together(shared.query_empty(q.slot), q.parity ^ 1);
       const int first_row = rows.q_first + w * kWarpgroupRows;
       load<typename Config::QueryTile, Config::head_dim_qk>(
           shared.query(q.slot), shared.query_full(q.slot), maps.q, params.q, params.q_stride,
@@ -145,7 +151,7 @@ struct Producer {
   }
 
   SACCADE_FN void load_key(RingPlace<Config::k_stages>& k, const TileNote& note, const Place& place, bool loads) const {
-    mbarrier_wait(shared.key_empty(k.slot), k.parity ^ 1);
+    wait_together(shared.key_empty(k.slot), k.parity ^ 1);
     if (loads) store_shared(shared.key_note(k.slot), uint32(note.bits));
     load_keys_of<typename Config::KeyTile, Config::head_dim_qk>(shared.key(k.slot), shared.key_full(k.slot), maps.k,
                                                                 params.k, params.k_stride, note, place, loads);
@@ -154,7 +160,7 @@ struct Producer {
 
   SACCADE_FN void load_value(RingPlace<Config::v_stages>& v, const TileNote& note, const Place& place,
                              bool loads) const {
-    mbarrier_wait(shared.value_empty(v.slot), v.parity ^ 1);
+    wait_together(shared.value_empty(v.slot), v.parity ^ 1);
     if (loads) {
       store_shared(shared.value_note(v.slot), uint32(note.bits));
       store_shared(shared.value_keys(v.slot), uint32(place.rows - note.tile() * Config::tile_n));
