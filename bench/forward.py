@@ -2,8 +2,8 @@
 """Saccade's forward pass beside PyTorch's, in one process, interleaved: on a GPU beside scaled_dot_product_attention's cuDNN, flash
 and memory-efficient back ends and, with --flex, FlexAttention; on a CPU beside scaled_dot_product_attention and its math back end.
 
-Without --rules, --shapes, --cold or --host-cost the grid is timed: batch * seqlen and heads * head_dim are the same in every cell. Each
-implementation's result is first compared with float64; a wrong one ends the cell. bench/side_by_side/timing.py says how burst and
+Without --rules, --shapes, --cold or --host-cost the grid is timed: batch * seqlen and heads * head_dim are the same in every cell.
+Each implementation's result is first compared with float64; a wrong one ends the cell. bench/side_by_side/timing.py says how burst and
 sustained speeds are measured. Rows hold TFLOP/s and every time in milliseconds; plots: bench/plots.py.
 
     python3 bench/forward.py --output bench/results/h200-forward.json

@@ -17,7 +17,8 @@ import torch
 
 import capi
 import saccade
-from side_by_side import machine, report
+from side_by_side import attention_rules, machine, ops, report
+from side_by_side.cases import Case
 from side_by_side.timing import CudaTimer, Implementation, Timing, interleaved
 
 TOKENS, SEQUENCES, HEADS, HEAD_DIM = 65536, 64, 16, 128
@@ -32,14 +33,12 @@ def mixed_lengths(seed: int) -> list[int]:
 
 
 def check(q, k, v, o, begin: int, length: int):
-    rows = torch.linspace(0, length - 1, min(length, 8), device=q.device).long()
-    for head in (0, HEADS - 1):
-        scores = q[begin + rows, head].double() @ k[begin:begin + length, head].double().T / math.sqrt(HEAD_DIM)
-        scores.masked_fill_(torch.arange(length, device=q.device)[None] > rows[:, None], -math.inf)
-        exact = scores.softmax(-1) @ v[begin:begin + length, head].double()
-        error = ((o[begin + rows, head].double() - exact).norm() / exact.norm()).item()
-        if not error < 0.01:
-            raise SystemExit(f"wrong: relative error {error} for {length} tokens from {begin}")
+    case = Case("fwd", "bf16", HEAD_DIM, True, 1, length, HEADS, "causal")
+    q, k, v, o = (x[None, begin:begin + length].transpose(1, 2) for x in (q, k, v, o))
+    rule = attention_rules.make(case.rule, HEADS, length, str(q.device))
+    error = ops.OPS[case.op].error(case, ops.ForwardInputs(q, k, v, rule), o)
+    if not error <= ops.TOLERANCES[case.dtype]:
+        raise SystemExit(f"wrong: relative error {error} for {length} tokens from {begin}")
 
 
 def measure(timer: CudaTimer, lengths: list[int], dense: bool) -> dict:

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from typing import Iterator
+from typing import Callable, Iterator
 
 import torch
 
@@ -13,8 +13,9 @@ IDENTITY = ("op", "dtype", "head_dim", "head_dim_v", "causal", "rule", "batch", 
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """One cell: keys as many as queries. rule: "full", "causal" or one of attention_rules.NAMES. heads_kv, head_dim_v: None where they
-    are as heads and head_dim. layout: the order of the tensors in memory ("bhsd" or "bshd"); every implementation sees them as [batch, heads, seqlen, head_dim]."""
+    """One cell: keys as many as queries. rule: "full", "causal" or one of attention_rules.NAMES. heads_kv, head_dim_v: None where
+    they are as heads and head_dim. layout: the order of the tensors in memory ("bhsd" or "bshd"); every implementation sees them as
+    [batch, heads, seqlen, head_dim]."""
     op: str
     dtype: str
     head_dim: int
@@ -51,12 +52,18 @@ class Grid:
                        rule, self.layout)
 
 
-def random_tensor(case: Case, device: str, generator: torch.Generator, name: str) -> torch.Tensor:
-    """Standard normal [batch, heads, seqlen, head_dim] for name "q", "k" or "v", in memory in the case's layout."""
-    sizes = {"b": case.batch, "s": case.seqlen, "h": case.heads if name == "q" else case.heads_kv or case.heads,
-             "d": case.head_dim_v or case.head_dim if name == "v" else case.head_dim}
-    tensor = torch.randn([sizes[axis] for axis in case.layout], device=device, generator=generator).to(DTYPES[case.dtype])
+def filled(case: Case, name: str, fill: Callable[[list[int]], torch.Tensor]) -> torch.Tensor:
+    """[batch, heads, seqlen, head_dim] of tensor "q", "k", "v" or "o", in memory in the case's layout. fill(sizes): the tensor in
+    the order of memory."""
+    sizes = {"b": case.batch, "s": case.seqlen, "h": case.heads if name in "qo" else case.heads_kv or case.heads,
+             "d": case.head_dim if name in "qk" else case.head_dim_v or case.head_dim}
+    tensor = fill([sizes[axis] for axis in case.layout])
     return tensor if case.layout == "bhsd" else tensor.transpose(1, 2)
+
+
+def random_tensor(case: Case, device: str, generator: torch.Generator, name: str) -> torch.Tensor:
+    """Standard normal."""
+    return filled(case, name, lambda sizes: torch.randn(sizes, device=device, generator=generator).to(DTYPES[case.dtype]))
 
 
 def key_of(row: dict) -> tuple:

@@ -16,7 +16,7 @@ from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 import saccade
 
 from . import attention_rules
-from .cases import Case, random_tensor
+from .cases import Case, filled, random_tensor
 from .timing import Implementation
 
 SACCADE = "saccade"
@@ -69,15 +69,15 @@ class Forward(Op):
 
     def build(self, name, case, inputs, tuning):
         if name == SACCADE:
-            return self._saccade(inputs, tuning)
+            return self._saccade(case, inputs, tuning)
         if name == "flex":
             return self._flex(case, inputs), {}
         return self._torch(name, case, inputs), {}
 
     @staticmethod
-    def _saccade(inputs, tuning):
+    def _saccade(case, inputs, tuning):
         q, k, v = inputs.q, inputs.k, inputs.v
-        out = q.new_full((*q.shape[:-1], v.shape[-1]), math.nan) if q.shape != v.shape else torch.full_like(q, math.nan)
+        out = filled(case, "o", lambda sizes: q.new_full(sizes, math.nan))
         plan = saccade.prepare(q, k, v, out=out, tuning=tuning, **inputs.rule.arguments)
         report = plan.report
         return (Implementation(SACCADE, functools.partial(plan.run, q, k, v, out=out)),
@@ -125,8 +125,8 @@ class Forward(Op):
         return worst
 
     def flop(self, case, inputs):
-        """2 * batch * heads * seqlen^2 * (head_dim + head_dim_v); half of it for causal (as FlashAttention counts); the pairs that the mask
-        keeps for other rules."""
+        """2 * batch * heads * seqlen^2 * (head_dim + head_dim_v); half of it for causal (as FlashAttention counts); the pairs that
+        the mask keeps for other rules."""
         pairs = case.seqlen * case.seqlen * (0.5 if case.rule == "causal" else 1)
         if case.rule not in ("full", "causal"):
             pairs = inputs.rule.kept_pairs(case.seqlen, str(inputs.q.device))

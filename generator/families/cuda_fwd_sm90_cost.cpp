@@ -1,6 +1,6 @@
 // cuda.fwd.sm90: how long a schedule takes. A tile of keys costs what its products cost on the tensor cores, or what one
 // warpgroup needs from S to the next S, whichever is longer; a row tile costs its begin and its end on top.
-// Constants fitted to bursts on an H200 (bench/NOTES.md, 2026-11-30).
+// Constants fitted to bursts on an H200, some set by hand after that (bench/NOTES.md, 2026-11-30).
 #include <algorithm>
 #include <cmath>
 
@@ -85,7 +85,7 @@ Cost cost(const Problem& problem, const Target& target, const Shape& shape, Mask
                                                 : kShallow) /
                              static_cast<double>(p.k_stages);
   const double standstill =
-      (p.warpgroups == 3 ? kStandstillOfThree : kStandstill) + (columns_v / 2 + tile_n * 3 / 4 > 176 ? kCrowded : 0);
+      (p.warpgroups == 3 ? kStandstillOfThree : kStandstill) + (accumulators(problem, p) > 176 ? kCrowded : 0);
   const double tile = std::max(matrix * standstill + kPerTile, chain) *
                           (1 + (p.ping_pong != 0 ? 0 : kNoTurns) + kWide * std::max(tile_n - 128, 0.0)) +
                       shallow;

@@ -43,14 +43,9 @@ int panel_columns(int head_dim) {
   return rest == 16 || rest == 32 ? 32 : 64;
 }
 
-namespace {
-
-/// Of O, S and P.
 int accumulators(const Problem& problem, const Parameters& p) {
   return padded(problem.head_dim_v) / 2 + static_cast<int>(p.tile_n) * 3 / 4;
 }
-
-}  // namespace
 
 RegisterShares register_shares(const Problem& problem, const Parameters& p) {
   // Of 65,536 registers, which a block's threads get evenly at first, in steps of 8. Classifying tiles takes some.

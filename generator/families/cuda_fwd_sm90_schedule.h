@@ -40,6 +40,8 @@ struct RegisterShares {
   int producer, consumer;
 };
 RegisterShares register_shares(const Problem& problem, const Parameters& parameters);
+/// Registers of a consumer thread for O, S and P.
+int accumulators(const Problem& problem, const Parameters& parameters);
 /// What a consumer thread needs for accumulators, operands and addresses; beyond its share the compiler would spill.
 int register_estimate(const Problem& problem, const Parameters& parameters);
 

@@ -154,8 +154,8 @@ TEST(RowTiles, FoldedCausalWorkOfWholeRoundsIsTheSameForEachBlock) {
 }
 
 TEST(RowTiles, FoldedCausalSequencesOfOneLengthAreEvenForBlocks) {
-  const int starts[] = {0, 512,
-                        1024};  // eight tiles each, four pairs of nine tiles of keys; 33 heads: two pairs a block
+  // Eight tiles each: four pairs of nine tiles of keys. 33 heads: two pairs a block.
+  const int starts[] = {0, 512, 1024};
   KernelParams params = params_of({2, 33, 512, 1});
   params.cu_seqlens_q = params.cu_seqlens_kv = starts;
   EXPECT_GT(most_loaded(places_of_blocks<RowOrder::rising, true>(params, 132)), 2 * 9);

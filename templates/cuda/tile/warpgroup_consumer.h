@@ -161,13 +161,13 @@ struct Consumer {
     state.follows = true;
   }
 
-  /// The warp's rows of columns 16 step.. of Q, as the A operand of mma and wgmma alike.
+  /// The warp's rows of columns 16 step.. of Q, as the A operand of wgmma.
   SACCADE_FN void load_query_step(uint32 (&a)[4], int step) const {
     const uint32 thread = opaque(consumer_thread()) % 128, lane = thread % 32;
     ldmatrix_x4(a, shared.query(q.slot) + QueryTile::offset(thread / 32 * 16 + lane % 16, 2 * step + lane / 16));
   }
 
-  /// P of the tile in slot k, while P V of the tile before runs. What is decided of the tile is decided while S is computed.
+  /// P of the tile in slot k, while P V of the tile before runs.
   template <Pace pace>
   SACCADE_FN TileNote weigh_tile(State& state) {
     constexpr bool steady = pace == Pace::steady;
