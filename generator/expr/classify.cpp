@@ -93,7 +93,7 @@ class HostDomain {
     }
     return with_element(table.element, [&](auto e) {
       return as<R>(
-          saccade::table_range_of<decltype(e)>(argument, index, static_cast<int>(table.args.size()), dimension));
+          saccade::table_range_of<decltype(e), 1>(argument, index, static_cast<int>(table.args.size()), dimension));
     });
   }
 

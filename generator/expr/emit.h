@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "generator/expr/node.h"
+#include "generator/expr/program.h"
 
 namespace saccade::expr {
 
@@ -66,7 +67,20 @@ struct FunctionText {
   std::vector<std::string> statements;
   Uses uses;
 };
-FunctionText emit_tile_class(const Node& mask);
+
+/// A range of a table that is read apart from tile_class.
+struct RangeRead {
+  Type type;  ///< of the elements
+  std::string text;
+};
+
+/// Ranges that tile_class is given, as `keys.range_0` ... and `queries.range_0` ...: those that depend on the tile's keys, but
+/// not on its queries, and the other way round. Later ones may use earlier ones.
+struct TileClassText {
+  FunctionText body;
+  std::vector<RangeRead> keys, queries;
+};
+TileClassText emit_tile_class(const Node& mask, TableRanges ranges);
 FunctionText emit_kv_range(const Node& mask);
 
 }  // namespace saccade::expr

@@ -56,7 +56,7 @@ class TextDomain {
   using Real = std::string;
   using Truth = std::string;
 
-  TextDomain() : point_("t", uses) {}
+  explicit TextDomain(TableRanges ranges = TableRanges::read) : point_("t", uses), ranges_(ranges) {}
 
   bool has_data(const Node&) const { return true; }
   bool is_known(const Node&) const { return true; }
@@ -88,8 +88,15 @@ class TextDomain {
     std::vector<std::string> arguments{"p", slot_name(table.name)};
     for (std::size_t i = 0; i < table.args.size(); ++i)
       arguments.push_back(static_cast<int>(i) == dimension ? range : point_.emit(*table.args[i]));
-    return call(fmt::format("table_range<{}, {}, {}>", element_type(table.element), table.args.size(), dimension),
-                arguments);
+    const bool of_both = table.uses_q && table.uses_kv;
+    const char* lanes = ranges_ == TableRanges::read ? "" : of_both ? ", 1" : ", lanes";
+    const std::string read =
+        call(fmt::format("table_range<{}, {}, {}{}>", element_type(table.element), table.args.size(), dimension, lanes),
+             arguments);
+    if (ranges_ == TableRanges::read || of_both) return read;
+    const std::string place =
+        table.uses_kv ? "keys." + place_of(table, read, keys) : "queries." + place_of(table, read, queries);
+    return table.type == Type::i32 ? "IntInterval(" + place + ")" : place;
   }
 
   struct Sum {
@@ -188,8 +195,17 @@ class TextDomain {
   }
 
   Uses uses;
+  std::vector<RangeRead> keys, queries;
 
  private:
+  /// Where `read` stands among `reads`.
+  static std::string place_of(const Node& table, const std::string& read, std::vector<RangeRead>& reads) {
+    const auto same = std::find_if(reads.begin(), reads.end(), [&](const RangeRead& r) { return r.text == read; });
+    const auto index = same - reads.begin();
+    if (same == reads.end()) reads.push_back({table.type, read});
+    return fmt::format("range_{}", index);
+  }
+
   static std::string scaled(const std::string& value, std::int64_t magnitude, bool point) {
     if (magnitude == 1) return value;
     return point ? fmt::format("{} * wide({})", integer_text(magnitude), value)
@@ -233,6 +249,7 @@ class TextDomain {
   }
 
   ElementEmitter point_;
+  TableRanges ranges_;
 };
 
 /// A junction whose cheap terms (no table) may decide it asks them first and returns early.
@@ -243,8 +260,8 @@ bool splits(const Node& mask) {
 
 }  // namespace
 
-FunctionText emit_tile_class(const Node& mask) {
-  TextDomain domain;
+TileClassText emit_tile_class(const Node& mask, TableRanges ranges) {
+  TextDomain domain(ranges);
   Analysis<TextDomain> analysis(domain);
   FunctionText text;
   if (splits(mask)) {
@@ -260,7 +277,7 @@ FunctionText emit_tile_class(const Node& mask) {
     text.statements.push_back("return " + analysis.truth(mask) + ";");
   }
   text.uses = domain.uses;
-  return text;
+  return {text, domain.keys, domain.queries};
 }
 
 FunctionText emit_kv_range(const Node& mask) {

@@ -113,14 +113,14 @@ std::string function_text(const Function& f, const Uses& uses, const std::vector
                           const std::vector<std::string>& statements) {
   const std::string letter = f.position == "Element" ? "e" : "t";
   const std::string head =
-      fmt::format("  SACCADE_FN static {} {}(const KernelParams&{}, const {}&{}{}) {{", f.result, f.name,
+      fmt::format("SACCADE_FN static {} {}(const KernelParams&{}, const {}&{}{}) {{", f.result, f.name,
                   uses.params ? " p" : "", f.position, uses.position ? " " + letter : "", f.extra);
   std::string text = documentation(f.program);
   if (locals.empty() && statements.size() == 1) {
-    const std::string line = head + " " + statements[0] + " }";
+    const std::string line = "  " + head + " " + statements[0] + " }";
     if (line.size() <= kColumns) return text + line + "\n";
   }
-  text += head + "\n";
+  for (const std::string& line : broken(head, 2)) text += line + "\n";
   for (const auto* list : {&locals, &statements})
     for (const std::string& statement : *list)
       for (const std::string& line : broken(statement, 4)) text += line + "\n";
@@ -154,6 +154,7 @@ Uses still_used(Uses uses, const std::vector<std::string>& statements, const Dec
     return !mentions(text, scalar_name(declarations.scalars[static_cast<std::size_t>(slot)].name));
   });
   uses.params = !uses.scalars.empty() || mentions(text, "p");
+  uses.position = uses.q_idx || uses.kv_idx || text.find("t.") != std::string::npos;
   return uses;
 }
 
@@ -164,6 +165,46 @@ std::string tile_function(Function f, const FunctionText& body, const Declaratio
   if (uses.q_idx) locals.push_back("const IntInterval q_idx{t.q_first, t.q_last};");
   if (uses.kv_idx) locals.push_back("const IntInterval kv_idx{" + kv_interval + "};");
   return function_text(f, uses, locals, body.statements);
+}
+
+/// What holds a range of a table, in few bytes, and what it is computed as.
+const char* kept_type(Type element) {
+  return element == Type::i32   ? "NarrowInterval"
+         : element == Type::i64 ? "IntInterval"
+         : element == Type::f32 ? "FloatInterval"
+                                : "TileClass";
+}
+
+/// The struct of what is read apart from tile_class for its `side`, "keys" or "queries", and the function that reads it.
+std::string range_reader(const std::string& type, const std::string& side, const std::string& name,
+                         const std::vector<RangeRead>& reads, const Uses& uses, const Declarations& declarations) {
+  std::string text = fmt::format("  struct {} {{", type);
+  for (std::size_t i = 0; i < reads.size(); ++i) text += fmt::format("\n    {} range_{};", kept_type(reads[i].type), i);
+  text += reads.empty() ? "};\n" : "\n  };\n";
+  FunctionText body{.statements = {}, .uses = uses};
+  std::string results;
+  for (std::size_t i = 0; i < reads.size(); ++i) {
+    std::string read = reads[i].text;
+    for (std::size_t at; (at = read.find(side + ".")) != std::string::npos;) read.erase(at, side.size() + 1);
+    body.statements.push_back(fmt::format("const {} range_{} = {};", kept_type(reads[i].type), i, read));
+    results += fmt::format("{}range_{}", i > 0 ? ", " : "", i);
+  }
+  body.statements.push_back("return {" + results + "};");
+  return text + "  template <int lanes>\n" +
+         tile_function({type, name, "Tile", "", ""}, body, declarations, "t.kv_first, t.kv_last");
+}
+
+std::string tile_class_functions(const Program& mask, const Declarations& declarations, TableRanges ranges) {
+  const TileClassText text = emit_tile_class(*mask.root(), ranges);
+  Function f{"TileClass", "tile_class", "Tile", "", mask.text()};
+  if (ranges == TableRanges::read) return tile_function(f, text.body, declarations, "t.kv_first, t.kv_last");
+  f.extra = ", const QueryRanges& queries, const KeyRanges& keys";
+  const bool by_head =
+      std::any_of(text.keys.begin(), text.keys.end(), [](const RangeRead& r) { return mentions(r.text, "t.h"); });
+  return fmt::format("  static constexpr bool key_ranges_by_head = {};\n", by_head) +
+         range_reader("KeyRanges", "keys", "key_ranges", text.keys, text.body.uses, declarations) + "\n" +
+         range_reader("QueryRanges", "queries", "query_ranges", text.queries, text.body.uses, declarations) + "\n" +
+         tile_function(f, text.body, declarations, "t.kv_first, t.kv_last");
 }
 
 std::string slots(const Program& mask, const Program& score, const Declarations& declarations) {
@@ -178,7 +219,8 @@ std::string slots(const Program& mask, const Program& score, const Declarations&
 
 }  // namespace
 
-std::string emit_rules(const Program& mask, const Program& score, const Declarations& declarations) {
+std::string emit_rules(const Program& mask, const Program& score, const Declarations& declarations,
+                       TableRanges ranges) {
   std::string text = "struct Rules {\n";
   text += fmt::format("  static constexpr bool has_mask = {}, has_score = {};\n", !mask.is_identity(),
                       !score.is_identity());
@@ -188,9 +230,7 @@ std::string emit_rules(const Program& mask, const Program& score, const Declarat
   text += element_function({"float", "score", "Element", ", float score", score.text()}, *score.root(), declarations,
                            Accuracy::two_ulps);
   text += "\n";
-  text += tile_function({"TileClass", "tile_class", "Tile", "", mask.text()}, emit_tile_class(*mask.root()),
-                        declarations, "t.kv_first, t.kv_last");
-  text += "\n";
+  text += tile_class_functions(mask, declarations, ranges) + "\n";
   text += tile_function({"KvRange", "kv_range", "Tile", "", mask.text()}, emit_kv_range(*mask.root()), declarations,
                         "0, t.len_kv - 1");
   return text + "};\n";

@@ -132,6 +132,19 @@ KvRange kv_range(const Program& mask, const Declarations& declarations, const Bi
 
 // Emission
 
+/// How tile_class comes by the ranges of the tables that it looks at.
+enum class TableRanges {
+  read,  ///< reads them
+  /// Is given what depends on a tile's keys alone and on its queries alone, for kernels that classify many tiles of the same
+  /// queries. Each `lanes` lanes of a warp read a range together:
+  ///   struct KeyRanges {...}; struct QueryRanges {...};
+  ///   template <int lanes> SACCADE_FN static KeyRanges key_ranges(const KernelParams& p, const Tile& t);
+  ///   template <int lanes> SACCADE_FN static QueryRanges query_ranges(const KernelParams& p, const Tile& t);
+  ///   SACCADE_FN static TileClass tile_class(const KernelParams& p, const Tile& t, const QueryRanges& queries,
+  ///                                          const KeyRanges& keys);  // not warp-uniform
+  given,
+};
+
 /// The C++ text of `struct Rules` that kernels are instantiated with; the same text serves CUDA and CPU:
 ///
 ///   struct Rules {
@@ -147,7 +160,8 @@ KvRange kv_range(const Program& mask, const Declarations& declarations, const Bi
 /// the emitted text calls (interval arithmetic in interval.h; table_load and table_range in table.h; math by target).
 /// Deterministic, formatted as clang-format would with 2-space indent and 120 columns, each function preceded by a
 /// `///` line with the canonical program.
-std::string emit_rules(const Program& mask, const Program& score, const Declarations& declarations);
+std::string emit_rules(const Program& mask, const Program& score, const Declarations& declarations,
+                       TableRanges ranges = TableRanges::read);
 
 // Named constructors: text of the common rules, combinable as (a) && (b)
 

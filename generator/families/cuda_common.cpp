@@ -38,7 +38,7 @@ std::string translation_unit(const Problem& problem, const Schedule& schedule, c
       fmt::format("// Saccade {}: a kernel of family {}, made from templates/cuda.\n// problem  {}\n// schedule {}\n",
                   kGeneratorVersion, schedule.family, to_json(problem), to_json(schedule));
   source += fmt::format("#include \"{}\"\n\nnamespace saccade {{\n\n", text.header);
-  source += expr::emit_rules(problem.mask, problem.score, problem.declarations);
+  source += expr::emit_rules(problem.mask, problem.score, problem.declarations, text.table_ranges);
   source += "\n" + text.definitions + "\n}  // namespace saccade\n\n";
   source += fmt::format("extern \"C\" __global__ void __launch_bounds__({}, {})\n{}({}) {{\n  {}\n}}\n", text.threads,
                         text.blocks_per_sm, kForwardSymbol, text.parameters, text.body);

@@ -32,6 +32,7 @@ struct KernelText {
   std::int64_t blocks_per_sm = 1;
   std::string_view parameters;  ///< of the kernel
   std::string_view body;        ///< the call of the template
+  expr::TableRanges table_ranges = expr::TableRanges::read;
 };
 /// The emitted source: header comment, include, `struct Rules`, definitions, one extern "C" kernel.
 std::string translation_unit(const Problem& problem, const Schedule& schedule, const KernelText& text);

@@ -36,7 +36,7 @@ Status check_alignment(const Shape& shape) {
 }
 
 /// Whether a kernel can count to what the shape has: rows and row tiles in 31 bits, tiles of keys in 23 (TileNote of
-/// templates/cuda/tile/warpgroup_walk.h).
+/// templates/cuda/tile/warpgroup_notes.h).
 Status check_counts(const Shape& shape, std::int64_t tile_m, std::int64_t tile_n) {
   constexpr std::int64_t kMaxCount = std::numeric_limits<std::int32_t>::max(), kMaxKeyTiles = 1 << 23;
   if (shape.seqlen_kv / tile_n >= kMaxKeyTiles) {
@@ -108,6 +108,7 @@ std::string schedule_struct(const Problem& problem, const Parameters& p) {
       .add("cuda::RowOrder", "row_order", p.row_order == 0 ? "cuda::RowOrder::rising" : "cuda::RowOrder::folded")
       .add("producer_registers", registers.producer)
       .add("consumer_registers", registers.consumer)
+      .add("key_range_bytes", cuda_sm90::key_range_bytes(problem))
       .add("shared_bytes", cuda_sm90::shared_bytes(problem, p))
       .finish();
 }
@@ -123,7 +124,8 @@ std::string emit(const Problem& problem, const Target&, const Schedule& schedule
        .blocks_per_sm = 1,
        .parameters = "const __grid_constant__ saccade::KernelParams params,\n"
                      "    const __grid_constant__ saccade::TensorMaps maps",
-       .body = "saccade::cuda::forward_sm90<saccade::Schedule, saccade::Rules>(params, maps);"});
+       .body = "saccade::cuda::forward_sm90<saccade::Schedule, saccade::Rules>(params, maps);",
+       .table_ranges = expr::TableRanges::given});
 }
 
 TensorMapSpec map_of(int head_dim, std::int64_t batch, std::int64_t heads, std::int64_t rows, std::int64_t box_rows) {

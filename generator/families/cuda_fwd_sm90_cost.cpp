@@ -18,7 +18,8 @@ constexpr double kChainPerKey = 1.9;  ///< exponentials, sums, conversion
 constexpr double kScorePerKey = 8;    ///< what a score program adds
 constexpr double kMaskedPerKey = 16;  ///< of a tile that the mask cuts
 constexpr double kLongMaskPerKey = 60;
-constexpr double kShallow = 8;  ///< loads that nothing hides, over the stages of K, for tiles of 64 keys
+constexpr double kCutByTables = 0.3;  ///< at most, of the tiles
+constexpr double kShallow = 8;        ///< loads that nothing hides, over the stages of K, for tiles of 64 keys
 constexpr double kShallowUneven = 400, kShallowOfThree = 250;
 constexpr double kOneValue = 2500;  ///< with one stage of V, no product runs beside a load
 constexpr double kCrowded = 0.04;   ///< with more than 176 registers of accumulators
@@ -65,7 +66,9 @@ Cost cost(const Problem& problem, const Target& target, const Shape& shape, Mask
   const double tiles_per_head = std::ceil(lengths.q / p.tile_m());
   const double row_tiles = tiles_per_head * heads;
   const double kv_tiles = std::max(1.0, std::ceil(lengths.kv / tile_n) * density.computed);
-  const double mixed_share = density.computed > 0 ? density.mixed / density.computed : 0;
+  const double sampled_share = density.computed > 0 ? density.mixed / density.computed : 0;
+  // Tables that the host cannot read count as cutting every tile; documents and padding cut few.
+  const double mixed_share = problem.mask.reads_tables() ? std::min(sampled_share, kCutByTables) : sampled_share;
 
   // Q and K come from shared memory at 128 bytes a cycle, which is too slow for fewer than 64 keys.
   const double feed = std::max(1.0, (16 + tile_n / 4) / (tile_n / 2));

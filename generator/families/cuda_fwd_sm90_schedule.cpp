@@ -48,31 +48,32 @@ int accumulators(const Problem& problem, const Parameters& p) {
 }
 
 RegisterShares register_shares(const Problem& problem, const Parameters& p) {
-  // Of 65,536 registers, which a block's threads get evenly at first, in steps of 8. Classifying tiles takes some.
-  if (p.warpgroups == 1) return {56, 240};
-  const bool classifies = !problem.mask.is_identity();
-  if (p.warpgroups == 2) {
-    if (has_long_mask(problem) && accumulators(problem, p) <= 160) return {72, 216};
-    return classifies && accumulators(problem, p) <= 176 ? RegisterShares{56, 224} : RegisterShares{40, 232};
-  }
-  return classifies ? RegisterShares{56, 152} : RegisterShares{32, 160};
+  // Of 65,536 registers, which a block's threads get evenly at first, in steps of 8. Reading the ranges of tables takes some.
+  const bool reads_ranges = has_long_mask(problem);
+  if (p.warpgroups == 1) return {reads_ranges ? 72 : 56, 240};
+  if (p.warpgroups == 2) return reads_ranges ? RegisterShares{72, 216} : RegisterShares{24, 240};
+  return reads_ranges ? RegisterShares{80, 144} : RegisterShares{32, 160};
 }
 
 int register_estimate(const Problem& problem, const Parameters& p) {
   const int query = p.q_in_registers != 0 ? padded(problem.head_dim_qk) / 4 : 0;
-  const int rules = (has_long_mask(problem) ? 20 : 0) + (problem.score.is_identity() ? 0 : 8);
+  const int rules = (has_long_mask(problem) ? 10 : 0) + (problem.score.is_identity() ? 0 : 8);
   constexpr int kRest = 30;  // addresses and state, as ptxas 13.0 needed them
   return accumulators(problem, p) + query + rules + kRest;
 }
+
+int key_range_bytes(const Problem& problem) { return problem.mask.reads_tables() ? 1024 : 0; }
 
 std::int64_t shared_bytes(const Problem& problem, const Parameters& p) {
   const std::int64_t tiles = p.q_slots * tile_bytes(64, problem.head_dim_qk) +
                              p.k_stages * tile_bytes(p.tile_n, problem.head_dim_qk) +
                              p.v_stages * tile_bytes(p.tile_n, problem.head_dim_v) +
                              (p.stages_output != 0 ? 4 * p.warpgroups * tile_bytes(16, problem.head_dim_v) : 0);
-  const std::int64_t barriers = 2 * p.q_slots + 2 * p.k_stages + 3 * p.v_stages,
-                     notes = p.k_stages + 2 * p.v_stages + 1;
-  return tiles + 32 * ((p.q_slots + p.warpgroups - 1) / p.warpgroups + 4) + round_up(8 * barriers + 4 * notes, 16);
+  constexpr std::int64_t kTileNotes = 8, kRowNoteBytes = 48;
+  const std::int64_t row_notes = (p.q_slots + p.warpgroups - 1) / p.warpgroups + kTileNotes + 4,
+                     barriers = 2 * (p.q_slots + p.k_stages + kTileNotes) + 3 * p.v_stages,
+                     notes = kTileNotes + p.k_stages + 2 * p.v_stages;
+  return tiles + kRowNoteBytes * row_notes + round_up(8 * barriers + 4 * notes, 16) + key_range_bytes(problem);
 }
 
 Status check(const Problem& problem, const Target& target, const Parameters& p) {
@@ -105,8 +106,6 @@ std::vector<Parameters> buildable(const Problem& problem, const Target& target) 
                                   Stages{all, 3, 2},  Stages{all, 3, 3},  Stages{all, 4, 4},
                                   Stages{one, 2, 2},  Stages{none, 2, 1}, Stages{none, 1, 1}};
   Parameters p;
-  // Beside the widest O and a mask, the barriers' registers are spilled (72 bytes), and turns gained nothing there.
-  const bool may_take_turns = problem.mask.is_identity() || problem.head_dim_v <= 192;
   const int most = problem.head_dim_v <= 128 ? 3 : 2;  // a third leaves too few registers for a wider O
   for (p.warpgroups = 1; p.warpgroups <= most; ++p.warpgroups) {
     for (p.tile_n = 48; p.tile_n <= 192; p.tile_n += 16) {
@@ -116,7 +115,7 @@ std::vector<Parameters> buildable(const Problem& problem, const Target& target) 
         p.k_stages = stages.k;
         p.v_stages = stages.v;
         for (p.q_in_registers = 0; p.q_in_registers <= 1; ++p.q_in_registers) {
-          for (p.ping_pong = 0; p.ping_pong <= (may_take_turns && p.warpgroups > 1 ? 1 : 0); ++p.ping_pong) {
+          for (p.ping_pong = 0; p.ping_pong <= (p.warpgroups > 1 ? 1 : 0); ++p.ping_pong) {
             p.stages_output = 1;
             if (!check(problem, target, p).ok()) p.stages_output = 0;
             if (!check(problem, target, p).ok()) continue;

@@ -47,6 +47,8 @@ int register_estimate(const Problem& problem, const Parameters& parameters);
 
 /// PanelTile::panel_columns of templates/cuda/tile/panel_tile.h.
 int panel_columns(int head_dim);
+/// Of them, what keeps the ranges of tables over the keys of tiles.
+int key_range_bytes(const Problem& problem);
 /// Dynamic shared memory of a block: the layout of templates/cuda/tile/warpgroup_shared.h, which asserts that it agrees.
 std::int64_t shared_bytes(const Problem& problem, const Parameters& parameters);
 

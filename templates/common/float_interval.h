@@ -20,7 +20,7 @@ constexpr float kInfinity = __builtin_bit_cast(float, 0x7f800000);
 SACCADE_FN FloatInterval any_float() { return {-kInfinity, kInfinity, true}; }
 /// NaN bounds prove nothing.
 SACCADE_FN FloatInterval checked(float lo, float hi, bool nan) {
-  return lo != lo || hi != hi ? any_float() : FloatInterval(lo, hi, nan);
+  return lo <= hi ? FloatInterval(lo, hi, nan) : any_float();
 }
 SACCADE_FN float widening(float x) {
   const float size = x < 0 ? -x : x;

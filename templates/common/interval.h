@@ -108,6 +108,14 @@ struct IntInterval {
   SACCADE_FN IntInterval(long long first, long long last) : lo(first), hi(last) {}
 };
 
+/// An interval of 32-bit integers, in half the space.
+struct NarrowInterval {
+  int lo, hi;
+  SACCADE_FN NarrowInterval(const IntInterval& a)  // NOLINT(google-explicit-constructor)
+      : lo(static_cast<int>(a.lo)), hi(static_cast<int>(a.hi)) {}
+  SACCADE_FN operator IntInterval() const { return {lo, hi}; }  // NOLINT(google-explicit-constructor)
+};
+
 /// Every value of a type: what is left when nothing can be proved.
 template <class T>
 SACCADE_FN IntInterval any_integer() {

@@ -235,10 +235,24 @@ struct Carrier<bool> {
 template <class V>
 using Carried = typename Carrier<V>::Type;
 
-/// Smallest and largest value seen, and whether a NaN was.
+/// What every value is below, and above.
+template <class V>
+struct Bounds {
+  static constexpr V above = IntegerLimits<V>::highest, below = IntegerLimits<V>::lowest;
+};
+template <>
+struct Bounds<float> {
+  static constexpr float above = kInfinity, below = -kInfinity;
+};
+template <>
+struct Bounds<bool> {
+  static constexpr bool above = true, below = false;
+};
+
+/// Smallest and largest value seen, the other way round as long as there is none, and whether a NaN was.
 template <class V>
 struct Extremes {
-  V lo, hi;
+  V lo = Bounds<V>::above, hi = Bounds<V>::below;
   bool nan = false;
   SACCADE_FN void add(V value) {
     lo = value < lo ? value : lo;
@@ -246,72 +260,76 @@ struct Extremes {
     nan = nan || value != value;
   }
 #ifdef SACCADE_CUDA
-  SACCADE_FN void reduce_over_warp() {
-    for (int distance = 16; distance > 0; distance /= 2) {
-      add(static_cast<V>(__shfl_xor_sync(0xffffffffu, Carried<V>(lo), distance)));
-      add(static_cast<V>(__shfl_xor_sync(0xffffffffu, Carried<V>(hi), distance)));
+  /// Of each `lanes` lanes of a warp together.
+  template <int lanes>
+  SACCADE_FN void reduce_over_lanes() {
+    const unsigned mask = 0xffffffffu >> (32 - lanes) << threadIdx.x % 32 / lanes * lanes;
+    for (int distance = lanes / 2; distance > 0; distance /= 2) {
+      add(static_cast<V>(__shfl_xor_sync(mask, Carried<V>(lo), distance)));
+      add(static_cast<V>(__shfl_xor_sync(mask, Carried<V>(hi), distance)));
+      if constexpr (is_same_type<V, float>) nan = __shfl_xor_sync(mask, int(nan), distance) != 0 || nan;
     }
-    nan = __any_sync(0xffffffffu, nan);
   }
 #endif
 };
 
-/// On CUDA, whether all lanes of a warp ask for the same range, and read it together; or each for its own.
-#if defined(SACCADE_CUDA) && !defined(SACCADE_LANES_CLASSIFY)
-constexpr bool kWarpReadsRange = true;
-#else
-constexpr bool kWarpReadsRange = false;
-#endif
-
 /// Longer runs are not read: their tile is cheaper to mask than to classify.
 constexpr long long kMaxTableRange = 512;
 
-/// The extremes of `count` elements, by one lane of a GPU. Rolled up, since the producer of tiles has few registers.
-template <class T>
-SACCADE_FN void add_run(Extremes<typename TableElement<T>::Value>& seen, const T* data, int count, long long stride) {
-  // Elements that are behind one another are read 16 bytes at a time, from several parts of the run at once: the first reads
-  // of the parts wait for L2 together, those after them find their lines in L1.
-  constexpr int in_chunk = 16 / static_cast<int>(sizeof(T)), parts = in_chunk <= 4 ? 4 : 16 / in_chunk;
-  union Chunks {
-    SixteenBytes chunks[parts];
-    T elements[parts * in_chunk];
-    SACCADE_FN Chunks() {}
+/// The extremes of the elements of a run of `count` that this lane, one of `lanes` that read it together, looks at. Rolled up,
+/// since the producer of tiles has few registers; several loads are in flight, of 16 bytes where elements are behind one
+/// another.
+template <class T, int lanes>
+SACCADE_FN void add_run(Extremes<typename TableElement<T>::Value>& seen, const T* data, int count, long long stride,
+                        int lane) {
+  constexpr int in_chunk = 16 / static_cast<int>(sizeof(T)), chunks_together = in_chunk <= 4 ? 4 : 16 / in_chunk;
+  constexpr int elements_together = 4;
+  union Chunk {
+    SixteenBytes bytes;
+    T elements[in_chunk];
+    SACCADE_FN Chunk() {}
   };
   SACCADE_ROLLED
   while (count > 0) {
     const int past_boundary = static_cast<int>(reinterpret_cast<unsigned long long>(data) % 16);
-    if (stride == 1 && past_boundary == 0 && count >= parts * in_chunk) {
-      const int chunks_in_part = count / (parts * in_chunk);
-      count -= chunks_in_part * parts * in_chunk;
-      const auto* chunk = reinterpret_cast<const SixteenBytes*>(data);
+    int step = count;
+    if (stride == 1 && past_boundary == 0 && count >= in_chunk) {
+      const auto* chunks = reinterpret_cast<const SixteenBytes*>(data);
+      const int last = count / in_chunk - 1;
+      step = (last + 1) * in_chunk;
       SACCADE_ROLLED
-      for (int i = 0; i < chunks_in_part; ++i, ++chunk) {
-        Chunks read;
+      for (int first = lane; first <= last; first += chunks_together * lanes) {
+        Chunk read[chunks_together];
         SACCADE_UNROLLED
-        for (int part = 0; part < parts; ++part) read.chunks[part] = read_only(chunk + part * chunks_in_part);
+        for (int i = 0; i < chunks_together; ++i) {  // the last one again where there are fewer
+          read[i].bytes = read_only(chunks + minimum(first + i * lanes, last));
+        }
         SACCADE_UNROLLED
-        for (int j = 0; j < parts * in_chunk; ++j) seen.add(TableElement<T>::value(read.elements[j]));
+        for (int i = 0; i < chunks_together; ++i) {
+          SACCADE_UNROLLED
+          for (int j = 0; j < in_chunk; ++j) seen.add(TableElement<T>::value(read[i].elements[j]));
+        }
       }
-      data = reinterpret_cast<const T*>(chunk + (parts - 1) * chunks_in_part);
     } else {
-      constexpr int scattered = 4;
-      int step = minimum(scattered, count);
       if (stride == 1 && past_boundary != 0)
         step = minimum(step, in_chunk - past_boundary / static_cast<int>(sizeof(T)));
-      count -= step;
-      SACCADE_UNROLLED
-      for (int i = 0; i < scattered; ++i) {  // the last one again where there are fewer
-        seen.add(TableElement<T>::value(read_only(data)));
-        if (i + 1 < step) data += stride;
+      SACCADE_ROLLED
+      for (int first = lane; first < step; first += elements_together * lanes) {
+        SACCADE_UNROLLED
+        for (int i = 0; i < elements_together; ++i) {
+          seen.add(TableElement<T>::value(read_only(data + minimum(first + i * lanes, step - 1) * stride)));
+        }
       }
-      data += stride;
     }
+    count -= step;
+    data += step * stride;
   }
 }
 
 /// Every value of the elements whose index in `dimension` lies in its interval; the other indices are single numbers
-/// (their `lo`). Elements outside the table count as 0.
-template <class T>
+/// (their `lo`). Elements outside the table count as 0. On CUDA, each `lanes` lanes of a warp ask for the same range and read
+/// it together.
+template <class T, int lanes>
 SACCADE_FN auto table_range_of(const TableArgument& table, const IntInterval* index, int rank, int dimension) {
   using V = typename TableElement<T>::Value;
   long long offset = 0;
@@ -327,17 +345,10 @@ SACCADE_FN auto table_range_of(const TableArgument& table, const IntInterval* in
   if (last - first >= kMaxTableRange) return any_element<T>();
   const T* data = static_cast<const T*>(table.data) + offset + first * stride;
   const int count = static_cast<int>(last - first) + 1;
-  const V start = TableElement<T>::value(read_only(data));
-  Extremes<V> seen{start, start};
+  Extremes<V> seen;
 #ifdef SACCADE_CUDA
-  if constexpr (kWarpReadsRange) {
-    for (long long i = first + static_cast<int>(threadIdx.x % 32); i <= last; i += 32) {
-      seen.add(TableElement<T>::value(read_only(data + (i - first) * stride)));
-    }
-    seen.reduce_over_warp();
-  } else {
-    add_run(seen, data, count, stride);
-  }
+  add_run<T, lanes>(seen, data, count, stride, static_cast<int>(threadIdx.x % lanes));
+  seen.template reduce_over_lanes<lanes>();
 #else
   for (int i = 0; i < count; ++i) seen.add(TableElement<T>::value(read_only(data + i * stride)));
 #endif
@@ -345,12 +356,12 @@ SACCADE_FN auto table_range_of(const TableArgument& table, const IntInterval* in
   return interval_of(seen.lo, seen.hi, seen.nan);
 }
 
-/// table_range_of with one index a dimension. With kWarpReadsRange all lanes must call it, with the same arguments.
-template <class T, int rank, int dimension, class... Indices>
+/// table_range_of with one index a dimension.
+template <class T, int rank, int dimension, int lanes = 32, class... Indices>
 SACCADE_FN auto table_range(const KernelParams& p, int slot, Indices... indices) {
   static_assert(sizeof...(indices) == rank, "one index a dimension");
   const IntInterval index[rank] = {IntInterval(indices)...};
-  return table_range_of<T>(p.tables[slot], index, rank, dimension);
+  return table_range_of<T, lanes>(p.tables[slot], index, rank, dimension);
 }
 
 }  // namespace saccade

@@ -1,12 +1,10 @@
 // Forward attention for Hopper: TMA, wgmma and warp specialisation (FlashAttention-3, Shah et al. 2024, sections 3.1 and
 // 3.2), with a softmax whose reference trails the maximum.
 //
-// A block stays on its SM and computes row tiles of tile_m = 64 * warpgroups rows. One warp loads Q, K and V; each consumer
-// warpgroup owns 64 rows of S, P and O. While P V of one tile of keys runs on the tensor cores, the warpgroup takes the
+// A block stays on its SM and computes row tiles of tile_m = 64 * warpgroups rows. One warp decides which tiles are needed, one
+// loads Q, K and V; each consumer warpgroup owns 64 rows of S, P and O. While P V of one tile of keys runs on the tensor cores, the warpgroup takes the
 // exponentials of the next tile's S.
 #pragma once
-
-#define SACCADE_LANES_CLASSIFY  // common/table.h: each lane of the producer looks at a tile of its own
 
 #include "saccade_templates/cuda/prims/types.h"  // first: it says what SACCADE_FN is
 
@@ -15,6 +13,7 @@
 #include "saccade_templates/cuda/tile/row_tiles.h"
 #include "saccade_templates/cuda/tile/warpgroup_consumer.h"
 #include "saccade_templates/cuda/tile/warpgroup_producer.h"
+#include "saccade_templates/cuda/tile/warpgroup_walker.h"
 
 namespace saccade::cuda {
 
@@ -32,7 +31,9 @@ SACCADE_FN void forward_sm90(const KernelParams& params, const TensorMaps& maps)
   if (warp < 4) {
     release_registers<Schedule::producer_registers>();
     if (warp == 0) {
-      Producer<Config, Rules>{params, maps, shared}.run();
+      Loader<Config>{params, maps, shared}.run();
+    } else if (warp == 1) {
+      Walker<Config, Rules>{params, shared}.run();
     } else if (Config::cleans_values) {
       ValueCleaner<Config, Rules>{shared}.run();
     }

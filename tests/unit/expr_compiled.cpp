@@ -36,6 +36,16 @@ struct Raw : saccade::test_support::RawPoint {
 std::string source_text(const std::vector<CompiledRulesLibrary::Source>& sources) {
   std::string text(kPrelude);
   for (std::size_t i = 0; i < sources.size(); ++i) {
+    text += fmt::format("namespace saccade::given_{} {{\n{}", i, sources[i].rules_given_ranges);
+    text += R"(
+/// Ranges of keys must not depend on the queries, nor those of queries on the keys.
+static TileClass tile_class(const KernelParams& p, const Tile& t) {
+  const Tile keys{t.b, t.h, 0, 0, t.kv_first, t.kv_last, t.len_q, t.len_kv};
+  const Tile queries{t.b, t.h, t.q_first, t.q_last, 0, 0, t.len_q, t.len_kv};
+  return Rules::tile_class(p, t, Rules::query_ranges<1>(p, queries), Rules::key_ranges<1>(p, keys));
+}
+}
+)";
     text += fmt::format("namespace saccade::rules_{} {{\n{}", i, sources[i].rules);
     text +=
         fmt::format("static bool raw_mask(const test_support::RawPoint& p) {{ const Raw r(p); (void)r; return {}; }}\n",
@@ -49,7 +59,8 @@ std::string source_text(const std::vector<CompiledRulesLibrary::Source>& sources
   for (std::size_t i = 0; i < sources.size(); ++i)
     text += fmt::format(
         "{{saccade::rules_{0}::Rules::keep, saccade::rules_{0}::Rules::score, saccade::rules_{0}::Rules::tile_class, "
-        "saccade::rules_{0}::Rules::kv_range, saccade::rules_{0}::raw_mask, saccade::rules_{0}::raw_score}},\n",
+        "saccade::given_{0}::tile_class, saccade::rules_{0}::Rules::kv_range, saccade::rules_{0}::raw_mask, "
+        "saccade::rules_{0}::raw_score}},\n",
         i);
   return text + "};\n";
 }

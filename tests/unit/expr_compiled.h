@@ -25,6 +25,7 @@ struct CompiledRules {
   bool (*keep)(const KernelParams&, const Element&);
   float (*score)(const KernelParams&, const Element&, float);
   TileClass (*tile_class)(const KernelParams&, const Tile&);
+  TileClass (*tile_class_of_ranges)(const KernelParams&, const Tile&);  ///< of the form that is given its ranges
   KvRange (*kv_range)(const KernelParams&, const Tile&);
   bool (*raw_mask)(const RawPoint&);
   double (*raw_score)(const RawPoint&);
@@ -35,6 +36,7 @@ class CompiledRulesLibrary {
  public:
   struct Source {
     std::string rules;  ///< what emit_rules gave
+    std::string rules_given_ranges;
     std::string mask_cpp = "true", score_cpp = "r.score";
   };
   /// Empty, with the compiler's messages on stderr, on failure.

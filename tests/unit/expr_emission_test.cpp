@@ -49,7 +49,9 @@ class EmittedRules : public ::testing::Test {
       ASSERT_TRUE(score.ok()) << c.random.score << "\n" << score.status().message();
       c.mask = *mask;
       c.score = *score;
-      sources.push_back({emit_rules(c.mask, c.score, c.random.declarations), c.random.mask_cpp, c.random.score_cpp});
+      sources.push_back({emit_rules(c.mask, c.score, c.random.declarations),
+                         emit_rules(c.mask, c.score, c.random.declarations, expr::TableRanges::given),
+                         c.random.mask_cpp, c.random.score_cpp});
       cases_.push_back(std::move(c));
     }
     library_ = std::make_unique<CompiledRulesLibrary>(sources);
@@ -154,8 +156,9 @@ TEST_F(EmittedRules, ClassifyTilesLikeTheHost) {
     const KernelParams params = params_of(c.random.declarations, bindings);
     for (int sample = 0; sample < 300; ++sample) {
       const Tile t = random_tile(random, c.sizes);
-      ASSERT_EQ((*library_)[i].tile_class(params, t), classify(c.mask, c.random.declarations, bindings, range_of(t)))
-          << describe(i);
+      const TileClass expected = classify(c.mask, c.random.declarations, bindings, range_of(t));
+      ASSERT_EQ((*library_)[i].tile_class(params, t), expected) << describe(i);
+      ASSERT_EQ((*library_)[i].tile_class_of_ranges(params, t), expected) << describe(i);
       const KvRange kernel = (*library_)[i].kv_range(params, t);
       const expr::KvRange host = kv_range(c.mask, c.random.declarations, bindings, range_of(t));
       ASSERT_EQ(kernel.begin, host.begin) << describe(i);
@@ -189,8 +192,9 @@ TEST_F(EmittedRules, AgreeWithTheHostWhereArithmeticWraps) {
       const expr::Point point{t.b, t.h, t.q_first, t.kv_first, t.len_q, t.len_kv};
       ASSERT_EQ((*library_)[i].keep(params, e), evaluate(c.mask, c.random.declarations, bindings, point) != 0)
           << describe(i);
-      ASSERT_EQ((*library_)[i].tile_class(params, t), classify(c.mask, c.random.declarations, bindings, range_of(t)))
-          << describe(i);
+      const TileClass expected = classify(c.mask, c.random.declarations, bindings, range_of(t));
+      ASSERT_EQ((*library_)[i].tile_class(params, t), expected) << describe(i);
+      ASSERT_EQ((*library_)[i].tile_class_of_ranges(params, t), expected) << describe(i);
       const KvRange kernel = (*library_)[i].kv_range(params, t);
       const expr::KvRange host = kv_range(c.mask, c.random.declarations, bindings, range_of(t));
       ASSERT_EQ(kernel.begin, host.begin) << describe(i);

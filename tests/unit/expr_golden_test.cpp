@@ -14,6 +14,7 @@ struct Golden {
   const char* name;
   std::string mask = "true";
   std::string score = "score";
+  TableRanges ranges = TableRanges::read;
 };
 
 const Declarations kNames{
@@ -35,6 +36,12 @@ std::vector<Golden> goldens() {
       {"chunked_fixed", rules::chunked("256")},
       {"chunked_run_time", rules::chunked("left")},
       {"causal_document", "(" + rules::causal_bottom_right() + ") && (" + rules::document("doc") + ")"},
+      {"causal_document_given", "(" + rules::causal_bottom_right() + ") && (" + rules::document("doc") + ")", "score",
+       TableRanges::given},
+      {"tables_given",
+       "doc[h, doc[b, kv_idx]] == doc[h, q_idx] && keep[kv_idx] && slopes[q_idx] > 0.5 && doc[b, q_idx - kv_idx] > 0",
+       "score", TableRanges::given},
+      {"causal_given", rules::causal_bottom_right(), "score", TableRanges::given},
       {"key_flags_or_near", "keep[kv_idx] || abs(q_idx - kv_idx) <= left"},
       {"alibi", rules::causal_bottom_right(), rules::alibi("slopes", true)},
       {"softcap_window", rules::window("1023", "0", true), rules::softcap("cap")},
@@ -55,7 +62,7 @@ TEST_P(GoldenRules, KeepTheirText) {
   const auto mask = Program::parse(Kind::mask, golden.mask, kNames);
   const auto score = Program::parse(Kind::score, golden.score, kNames);
   ASSERT_TRUE(mask.ok() && score.ok());
-  const std::string text = emit_rules(*mask, *score, kNames);
+  const std::string text = emit_rules(*mask, *score, kNames, golden.ranges);
   const std::string path = std::string(SACCADE_TEST_GOLDEN_DIR "/rules_") + golden.name + ".txt";
   if (std::getenv("SACCADE_UPDATE_GOLDEN") != nullptr) std::ofstream(path) << text;
   std::ifstream file(path);

@@ -172,7 +172,8 @@ TEST(TableReads, FindTheRangeAlongAnyDimension) {
   EXPECT_EQ(past_the_end.hi, 6);
 }
 
-template <class T>
+/// The extremes that `lanes` lanes find together.
+template <class T, int lanes>
 void expect_extremes_of_runs() {
   alignas(16) T aligned[400];
   for (int i = 0; i < 400; ++i) aligned[i] = static_cast<T>((i * 37) % 101);
@@ -184,19 +185,22 @@ void expect_extremes_of_runs() {
           lo = std::min(lo, aligned[first + i * stride]);
           hi = std::max(hi, aligned[first + i * stride]);
         }
-        Extremes<typename TableElement<T>::Value> seen{aligned[first], aligned[first]};
-        add_run(seen, aligned + first, count, stride);
+        Extremes<typename TableElement<T>::Value> seen;
+        for (int lane = 0; lane < lanes; ++lane) add_run<T, lanes>(seen, aligned + first, count, stride, lane);
         ASSERT_EQ(seen.lo, lo) << sizeof(T) << " bytes, " << first << " + " << stride << " * " << count;
         ASSERT_EQ(seen.hi, hi) << sizeof(T) << " bytes, " << first << " + " << stride << " * " << count;
       }
 }
 
 TEST(TableReads, FindTheExtremesOfARunWhereverItBegins) {
-  expect_extremes_of_runs<signed char>();
-  expect_extremes_of_runs<short>();
-  expect_extremes_of_runs<int>();
-  expect_extremes_of_runs<float>();
-  expect_extremes_of_runs<long long>();
+  expect_extremes_of_runs<signed char, 1>();
+  expect_extremes_of_runs<signed char, 32>();
+  expect_extremes_of_runs<short, 8>();
+  expect_extremes_of_runs<int, 1>();
+  expect_extremes_of_runs<int, 8>();
+  expect_extremes_of_runs<int, 32>();
+  expect_extremes_of_runs<float, 8>();
+  expect_extremes_of_runs<long long, 32>();
 }
 
 /// Every interval operation contains every result of its elements.

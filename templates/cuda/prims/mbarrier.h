@@ -48,6 +48,12 @@ SACCADE_FN void mbarrier_wait(uint32 barrier, uint32 parity) {
   }
 }
 
+/// By all lanes of a warp, one of which then does what completes the next phase: none may still be looking at this one.
+SACCADE_FN void mbarrier_wait_by_warp(uint32 barrier, uint32 parity) {
+  mbarrier_wait(barrier, parity);
+  __syncwarp();
+}
+
 /// A place in a ring of `stages` slots, each with barriers of its own.
 template <int stages>
 struct RingPlace {
@@ -56,6 +62,7 @@ struct RingPlace {
 
   /// The slot before, where there is one for each place.
   SACCADE_FN uint32 before() const { return slot == 0 ? stages - 1 : slot - 1; }
+  SACCADE_FN uint32 after() const { return slot + 1 == stages ? 0 : slot + 1; }
   SACCADE_FN void advance(uint32 places = 1) {
     slot += places;
     if (slot >= stages) {

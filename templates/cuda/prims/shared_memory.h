@@ -37,6 +37,13 @@ SACCADE_FN Chunk load_shared_chunk(uint32 address) {
   return chunk;
 }
 
+SACCADE_FN void minimum_in_shared(uint32 address, int value) {
+  asm volatile("red.shared.min.s32 [%0], %1;" ::"r"(address), "r"(value) : "memory");
+}
+SACCADE_FN void maximum_in_shared(uint32 address, int value) {
+  asm volatile("red.shared.max.s32 [%0], %1;" ::"r"(address), "r"(value) : "memory");
+}
+
 /// 16 bytes to global memory by one instruction.
 SACCADE_FN void store_global(void* address, const Chunk& chunk) {
   asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(address), "r"(chunk.word[0]), "r"(chunk.word[1]),

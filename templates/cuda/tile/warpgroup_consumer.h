@@ -31,15 +31,14 @@ struct Turn {
   SACCADE_FN static uint32 id_of(int consumer) { return uint32(1 + consumer); }
 };
 
-/// The tiles of V that the mask cuts for some warpgroup of the block, for the rows of one warp: see
-/// restore_kept_non_finite.
-template <class Config, class Rules>
+/// The tiles of V from which values may have been scrubbed, for the rows of one warp: see restore_kept_non_finite. Others
+/// among them do no harm: a row that keeps an infinity or NaN of theirs has it already.
+template <class Config>
 struct ScrubbedTiles {
   const KernelParams& params;
   RuleContext context;
-  int q_first;      ///< of the warp
-  int block_first;  ///< first row of the block
-  int next_kv = 0;
+  int q_first;  ///< of the warp
+  ScrubbedRange range;
 
   struct Tile {
     int first;
@@ -49,19 +48,13 @@ struct ScrubbedTiles {
   };
 
   SACCADE_FN Tile next() {
-    while (next_kv < context.len_kv) {
-      const int kv_first = next_kv;
-      next_kv += Config::tile_n;
-      const int classes =
-          classify_warpgroups<Rules, Config::warpgroups, Config::tile_n>(params, context, block_first, kv_first);
-      if (TileNote::of(0, classes).has_mixed()) return {kv_first};
-    }
-    return {-1};
+    if (range.is_empty()) return {-1};
+    return {range.first++ * Config::tile_n};
   }
 };
 
 /// The tiles of keys follow one another without a break between row tiles: while the first S of one row tile is computed, the
-/// last P V of the one before still runs, and its O is finished after that.
+/// last P V of the one before still runs, and its O is finished after that. The last row tile has no rows and no keys.
 template <class Config, class Rules>
 struct Consumer {
   using Element = typename Config::Element;
@@ -112,15 +105,9 @@ struct Consumer {
         state.begins = false;
         while (!note.last() && (!Rules::has_mask || state.has_weights)) note = weigh_tile<Pace::steady>(state);
       } while (!note.last());
-      end_row(state);
+      row.advance();
+      state.follows = true;
     } while (!note.final());
-    if (state.has_weights) {
-      issue_values(state);
-      wgmma_wait<0, Config::columns_v>(state.o);
-      state.has_output = true;
-    }
-    state.softmax.finish(state.inverse, state.lse);
-    finish(state);
     if (Config::stages_output && speaks) tma_store_wait();
   }
 
@@ -154,11 +141,6 @@ struct Consumer {
 #pragma unroll
       for (int step = 0; step < query_steps; ++step) load_query_step(state.q[step], step);
     }
-  }
-
-  SACCADE_FN void end_row(State& state) {
-    row.advance();
-    state.follows = true;
   }
 
   /// The warp's rows of columns 16 step.. of Q, as the A operand of wgmma.
@@ -346,7 +328,8 @@ struct Consumer {
     }
     if constexpr (Config::lse) store_lse(rows, first_row, state.lse);
     if constexpr (Rules::has_mask) {
-      if (load_shared(shared.scrubbed()) != 0) restore_scrubbed(rows, first_row, output);
+      const auto scrubbed = ScrubbedRange::load(RowNote::scrubbed_at(shared.row_note(row.before())));
+      if (!scrubbed.is_empty()) restore_scrubbed(scrubbed, rows, first_row, output);
     }
   }
 
@@ -383,13 +366,14 @@ struct Consumer {
     }
   }
 
-  SACCADE_FN void restore_scrubbed(const RowNote& rows, int first_row, Element* output) const {
+  SACCADE_FN void restore_scrubbed(const ScrubbedRange& scrubbed, const RowNote& rows, int first_row,
+                                   Element* output) const {
     if (Config::stages_output && speaks) tma_store_wait();
     __syncwarp();  // O is there
     const Element* values = head_pointer<Config::varlen>(static_cast<const Element*>(params.v), params.v_stride,
                                                          rows.batch, rows.head / params.group, rows.kv_row);
     restore_kept_non_finite<Rules, 16, tile_n, Config::head_dim_v, 32>(
-        ScrubbedTiles<Config, Rules>{params, rows.context(), first_row, rows.q_first}, thread_index() % 32, values,
+        ScrubbedTiles<Config>{params, rows.context(), first_row, scrubbed}, thread_index() % 32, values,
         params.v_stride.row, output, params.o_stride.row);
   }
 };

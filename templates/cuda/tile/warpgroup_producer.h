@@ -1,4 +1,4 @@
-// The warps that feed the consumers: one loads Q, K and V by TMA, three more clean V where that is needed.
+// The warps that feed the consumers: one loads Q, K and V by TMA, two clean V where that is needed.
 #pragma once
 
 #include "saccade_templates/cuda/prims/convert.h"
@@ -34,9 +34,9 @@ SACCADE_FN void repeat_row(uint32 shared, const Element* row, int rows) {
 /// A coordinate of a tensor map, in which a dimension of stride 0 has one element.
 SACCADE_FN int coordinate(int index, int64 stride) { return stride == 0 ? 0 : index; }
 
-/// Loads in the order in which the consumers wait: K of a tile, V of the tile before. All lanes walk, lane 0 loads.
-template <class Config, class Rules>
-struct Producer {
+/// Loads in the order in which the consumers wait: K of a tile, V of the tile before. All lanes follow, lane 0 loads.
+template <class Config>
+struct Loader {
   const KernelParams& params;
   const TensorMaps& maps;
   WarpgroupShared<Config> shared;
@@ -54,59 +54,32 @@ struct Producer {
     RingPlace<Config::k_stages> k;
     RingPlace<Config::v_stages> v;
     RingPlace<Config::q_slots> q;
-    RingPlace<Config::row_notes> described;  ///< where the next note goes
-    RowTiles<Config> rows(params);
-    // Nothing for this block: a row tile without rows and keys ends it.
-    if (describe_next(rows, described, loads) == 0) describe(described, {}, {}, loads);
-    typename Config::Walk walk(params, shared.row_note(0));
-    uint32 next = describe_next(rows, described, loads);
+    RingPlace<Config::row_notes> row;
+    RingPlace<Config::tile_notes> notes;
     int loaded = 0;  // warpgroups that have their Q of this row tile
-    while (true) {
-      const RowNote current = RowNote::load(walk.row_note);
-      const Place place{current.head / params.group, Config::varlen ? 0 : current.batch, current.kv_row,
-                        current.len_kv};
-      uint32 after_next = 0;
-      typename Config::Walk next_walk;
-      TileNote before = {};
-      for (int tile = 0;; ++tile) {
-        __syncwarp();  // no lane may be a turn of a ring behind
-        const bool ended = tile > 0 && before.last();
-        TileNote note = {};
-        if (!ended) {
-          note = walk.next(params);
-          note = note.with_final(note.last() && next == 0);
-          load_key(k, note, place, loads);
-        }
-        if (tile == 0) {
-          load_queries(q, walk.row_note, loaded, Config::warpgroups, loads);
-          loaded = 0;
-        }
-        if (queries_ahead > 0 && !ended && tile == ahead_from && next != 0) {
-          load_queries(q, next, 0, queries_ahead, loads);
+    TileNote note;
+    do {
+      note = take(notes, loads);  // that of the row tile is there then
+      const Place place = keys_of(RowNote::load(shared.row_note(row.slot)));
+      load_key(k, note, place, loads);
+      load_queries(q, row.slot, loaded, Config::warpgroups, loads);
+      loaded = 0;
+      for (int tile = 1; !note.last(); ++tile) {
+        const TileNote before = note;
+        note = take(notes, loads);
+        load_key(k, note, place, loads);
+        if (queries_ahead > 0 && tile == ahead_from) {
+          load_queries(q, row.after(), 0, queries_ahead, loads);
           loaded = queries_ahead;
         }
-        if (tile > 0) load_value(v, before, place, loads);
-        if (ended) break;
-        before = note;
-        // Now and not between row tiles, where the consumers would wait for it.
-        if (tile == 0 && next != 0) {
-          next_walk = typename Config::Walk(params, next);
-          after_next = describe_next(rows, described, loads);
-        }
+        load_value(v, before, place, loads);
       }
-      if (next == 0) break;
-      walk = next_walk;
-      next = after_next;
-    }
+      load_value(v, note, place, loads);
+      row.advance();
+    } while (!note.final());
   }
 
  private:
-  /// All lanes see the phase before lane 0 goes on, since its load is what completes the next one.
-  SACCADE_FN static void wait_together(uint32 barrier, uint32 parity) {
-    mbarrier_wait(barrier, parity);
-    __syncwarp();
-  }
-
   /// Where rows of a tensor begin, and how many of them its sequence has.
   struct Place {
     int head, batch, row, rows;
@@ -119,30 +92,32 @@ struct Producer {
     if (Config::stages_output) tma_prefetch_map(maps.o);
   }
 
-  /// Leaves the note of a row tile, which the warp can read then, and gives its address.
-  SACCADE_FN uint32 describe(RingPlace<Config::row_notes>& place, const WorkItem& item, const Sequence& sequence,
-                             bool loads) const {
-    const uint32 address = shared.row_note(place.slot);
-    if (loads) RowNote::of(item, sequence).store(address);
+  SACCADE_FN Place keys_of(const RowNote& rows) const {
+    return {rows.head / params.group, Config::varlen ? 0 : rows.batch, rows.kv_row, rows.len_kv};
+  }
+
+  /// The tile that comes next, once the walker has got there.
+  SACCADE_FN TileNote take(RingPlace<Config::tile_notes>& place, bool loads) const {
+    mbarrier_wait_by_warp(shared.tile_note_full(place.slot), place.parity);
+    const TileNote note{int(load_shared(shared.tile_note(place.slot)))};
     __syncwarp();
+    if (loads) mbarrier_arrive(shared.tile_note_empty(place.slot));
     place.advance();
-    return address;
+    return note;
   }
 
-  /// The same of the next row tile; 0 when there is none.
-  SACCADE_FN uint32 describe_next(RowTiles<Config>& rows, RingPlace<Config::row_notes>& place, bool loads) const {
-    WorkItem item;
-    Sequence sequence;
-    return rows.next(item, sequence) ? describe(place, item, sequence, loads) : 0;
-  }
-
-  /// Q of the warpgroups begin..end of a row tile.
-  SACCADE_FN void load_queries(RingPlace<Config::q_slots>& q, uint32 row_note, int begin, int end, bool loads) const {
-    const RowNote rows = RowNote::load(row_note);
+  /// Q of the warpgroups begin..end of the row tile with note `row`.
+  SACCADE_FN void load_queries(RingPlace<Config::q_slots>& q, uint32 row, int begin, int end, bool loads) const {
+    const RowNote rows = RowNote::load(shared.row_note(row));
 #pragma unroll 1
     for (int w = begin; w < end; ++w) {
-      wait_together(shared.query_empty(q.slot), q.parity ^ 1);
+      mbarrier_wait_by_warp(shared.query_empty(q.slot), q.parity ^ 1);
       const int first_row = rows.q_first + w * kWarpgroupRows;
+      if (rows.len_q == 0) {  // the end
+        if (loads) mbarrier_arrive(shared.query_full(q.slot));
+        q.advance();
+        continue;
+      }
       load<typename Config::QueryTile, Config::head_dim_qk>(
           shared.query(q.slot), shared.query_full(q.slot), maps.q, params.q, params.q_stride,
           {rows.head, Config::varlen ? 0 : rows.batch, rows.q_row + first_row, rows.len_q - first_row}, loads);
@@ -151,7 +126,7 @@ struct Producer {
   }
 
   SACCADE_FN void load_key(RingPlace<Config::k_stages>& k, const TileNote& note, const Place& place, bool loads) const {
-    wait_together(shared.key_empty(k.slot), k.parity ^ 1);
+    mbarrier_wait_by_warp(shared.key_empty(k.slot), k.parity ^ 1);
     if (loads) store_shared(shared.key_note(k.slot), uint32(note.bits));
     load_keys_of<typename Config::KeyTile, Config::head_dim_qk>(shared.key(k.slot), shared.key_full(k.slot), maps.k,
                                                                 params.k, params.k_stride, note, place, loads);
@@ -160,7 +135,7 @@ struct Producer {
 
   SACCADE_FN void load_value(RingPlace<Config::v_stages>& v, const TileNote& note, const Place& place,
                              bool loads) const {
-    wait_together(shared.value_empty(v.slot), v.parity ^ 1);
+    mbarrier_wait_by_warp(shared.value_empty(v.slot), v.parity ^ 1);
     if (loads) {
       store_shared(shared.value_note(v.slot), uint32(note.bits));
       store_shared(shared.value_keys(v.slot), uint32(place.rows - note.tile() * Config::tile_n));
@@ -211,8 +186,9 @@ struct ValueCleaner {
   WarpgroupShared<Config> shared;
 
   SACCADE_FN void run() const {
-    const uint32 thread = thread_index() - 32;
+    const uint32 thread = thread_index() - 32 * (4 - WarpgroupShared<Config>::cleaner_warps);
     RingPlace<Config::v_stages> v;
+    RingPlace<Config::row_notes> row;
     TileNote note;
     do {
       mbarrier_wait(shared.value_full(v.slot), v.parity);
@@ -221,11 +197,12 @@ struct ValueCleaner {
       const bool clears = Config::varlen && keys < Config::tile_n;
       const bool scrubs = Rules::has_mask && note.has_mixed();
       if (clears) clear_rows_from(uint32(maximum(keys, 0)), shared.value(v.slot), thread);
-      if (scrubs) scrub(shared.value(v.slot), thread);
+      if (scrubs) scrub(shared.value(v.slot), thread, shared.row_note(row.slot), note.tile());
       if (clears || scrubs) fence_async_proxy();
       __syncwarp();
       if (thread % 32 == 0) mbarrier_arrive(shared.value_clean(v.slot));
       v.advance();
+      if (note.last()) row.advance();
     } while (!note.final());
   }
 
@@ -238,9 +215,9 @@ struct ValueCleaner {
     }
   }
 
-  /// Replaces infinities and NaN by zeros and says so in shared.scrubbed(). The consumers may be waiting: the loads of
-  /// several chunks are in flight together.
-  SACCADE_FN void scrub(uint32 tile, uint32 thread) const {
+  /// Replaces infinities and NaN by zeros and says so in the row tile's ScrubbedRange. The consumers may be waiting: the loads
+  /// of several chunks are in flight together.
+  SACCADE_FN void scrub(uint32 tile, uint32 thread, uint32 row_note, int tile_index) const {
     constexpr uint32 together = 4, rounded_down = Tile::rows * chunks / (together * threads) * (together * threads);
     uint32 sum = 0;
 #pragma unroll 1
@@ -256,7 +233,7 @@ struct ValueCleaner {
       for (int j = 0; j < 4; ++j) values.word[j] = without_non_finite<Element>(values.word[j]);
       store_shared(address_of(tile, i), values);
     }
-    store_shared(shared.scrubbed(), 1);
+    ScrubbedRange::add(RowNote::scrubbed_at(row_note), tile_index);
   }
 
   /// A half of `sum` becomes NaN if one of `count` chunks holds an infinity or a NaN.

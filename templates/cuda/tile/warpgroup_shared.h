@@ -5,7 +5,7 @@
 #include "saccade_templates/cuda/prims/shared_memory.h"
 #include "saccade_templates/cuda/prims/tma.h"
 #include "saccade_templates/cuda/tile/panel_tile.h"
-#include "saccade_templates/cuda/tile/warpgroup_walk.h"
+#include "saccade_templates/cuda/tile/warpgroup_notes.h"
 
 namespace saccade::cuda {
 
@@ -22,7 +22,6 @@ struct WarpgroupConfig : Schedule {
   using KeyTile = PanelTile<Schedule::tile_n, columns_qk>;
   using ValueTile = PanelTile<Schedule::tile_n, columns_v>;
   using OutputTile = PanelTile<16, columns_v>;  ///< of a warp
-  using Walk = WarpgroupWalk<Rules, warpgroups, Schedule::tile_n>;
   /// Some tiles of V hold values that must not meet the weights of other keys, which are 0: NaN and infinities of masked
   /// keys, and whatever follows the last key of a sequence among others.
   static constexpr bool cleans_values = Rules::has_mask || Schedule::varlen;
@@ -30,12 +29,16 @@ struct WarpgroupConfig : Schedule {
   static constexpr int tile_bytes = Schedule::q_slots * QueryTile::bytes + Schedule::k_stages * KeyTile::bytes +
                                     Schedule::v_stages * ValueTile::bytes +
                                     (Schedule::stages_output ? 4 * warpgroups * OutputTile::bytes : 0);
-  static constexpr int barriers = 2 * Schedule::q_slots + 2 * Schedule::k_stages + 3 * Schedule::v_stages;
-  static constexpr int notes = Schedule::k_stages + 2 * Schedule::v_stages + 1;
-  /// Of the row tile that consumers finish, those whose Q is in use or on its way, and the two that come after them.
-  static constexpr int row_notes = ceil_div(Schedule::q_slots, warpgroups) + 4;
-  static constexpr int shared_bytes =
-      tile_bytes + row_notes * 32 + round_up(barriers * int(kMbarrierBytes) + notes * 4, 16);
+  /// Tiles that the walker may be ahead of the loader.
+  static constexpr int tile_notes = 8;
+  /// Of the row tile that consumers finish, those whose Q is in use or on its way, the tiles that the walker is ahead, each of
+  /// which may be a whole row tile, and the two that come after them.
+  static constexpr int row_notes = ceil_div(Schedule::q_slots, warpgroups) + tile_notes + 4;
+  static constexpr int barriers = 2 * (Schedule::q_slots + Schedule::k_stages + tile_notes) + 3 * Schedule::v_stages;
+  static constexpr int notes = tile_notes + Schedule::k_stages + 2 * Schedule::v_stages;
+  static constexpr int shared_bytes = tile_bytes + row_notes * int(RowNote::kBytes) +
+                                      round_up(barriers * int(kMbarrierBytes) + notes * 4, 16) +
+                                      Schedule::key_range_bytes;
 };
 
 /// Addresses. A slot is `full` when its copy has landed and `empty` when all consumers have done with it; one of V is
@@ -54,7 +57,9 @@ struct WarpgroupShared {
 
   SACCADE_FN uint32 query_full(uint32 slot) const { return barrier(slot); }
   SACCADE_FN uint32 query_empty(uint32 slot) const { return query_full(Config::q_slots + slot); }
-  SACCADE_FN uint32 key_full(uint32 slot) const { return query_full(2 * Config::q_slots + slot); }
+  SACCADE_FN uint32 tile_note_full(uint32 slot) const { return query_full(2 * Config::q_slots + slot); }
+  SACCADE_FN uint32 tile_note_empty(uint32 slot) const { return tile_note_full(Config::tile_notes + slot); }
+  SACCADE_FN uint32 key_full(uint32 slot) const { return tile_note_full(2 * Config::tile_notes + slot); }
   SACCADE_FN uint32 key_empty(uint32 slot) const { return key_full(Config::k_stages + slot); }
   SACCADE_FN uint32 value_full(uint32 slot) const { return key_full(2 * Config::k_stages + slot); }
   SACCADE_FN uint32 value_empty(uint32 slot) const { return value_full(Config::v_stages + slot); }
@@ -62,15 +67,15 @@ struct WarpgroupShared {
     return Config::cleans_values ? value_full(2 * Config::v_stages + slot) : value_full(slot);
   }
 
-  SACCADE_FN uint32 row_note(uint32 slot) const { return base + Config::tile_bytes + 32 * slot; }
-  SACCADE_FN uint32 key_note(uint32 slot) const { return barrier(Config::barriers) + 4 * slot; }
+  SACCADE_FN uint32 row_note(uint32 slot) const { return base + Config::tile_bytes + RowNote::kBytes * slot; }
+  SACCADE_FN uint32 tile_note(uint32 slot) const { return barrier(Config::barriers) + 4 * slot; }
+  SACCADE_FN uint32 key_note(uint32 slot) const { return tile_note(Config::tile_notes + slot); }
   SACCADE_FN uint32 value_note(uint32 slot) const { return key_note(Config::k_stages + slot); }
   /// Keys of the sequence from a tile of V on.
   SACCADE_FN uint32 value_keys(uint32 slot) const { return value_note(Config::v_stages + slot); }
-  /// Whether infinities or NaN were taken from a tile of V; once set it stays.
-  SACCADE_FN uint32 scrubbed() const { return value_keys(Config::v_stages); }
+  SACCADE_FN uint32 key_ranges() const { return value_keys(Config::v_stages); }
 
-  static constexpr uint32 cleaner_warps = 3;
+  static constexpr uint32 cleaner_warps = 2;
 
   /// By one thread, before the block's barrier.
   SACCADE_FN void init() const {
@@ -78,6 +83,10 @@ struct WarpgroupShared {
     for (uint32 slot = 0; slot < Config::q_slots; ++slot) {
       mbarrier_init(query_full(slot), 1);
       mbarrier_init(query_empty(slot), 4);
+    }
+    for (uint32 slot = 0; slot < Config::tile_notes; ++slot) {
+      mbarrier_init(tile_note_full(slot), 1);
+      mbarrier_init(tile_note_empty(slot), 1);
     }
     for (uint32 slot = 0; slot < Config::k_stages; ++slot) {
       mbarrier_init(key_full(slot), 1);
@@ -88,7 +97,6 @@ struct WarpgroupShared {
       mbarrier_init(value_empty(slot), consumer_warps);
       if (Config::cleans_values) mbarrier_init(value_clean(slot), cleaner_warps);
     }
-    store_shared(scrubbed(), 0);
     mbarrier_init_fence();
   }
 
