@@ -48,18 +48,21 @@ int accumulators(const Problem& problem, const Parameters& p) {
 }
 
 RegisterShares register_shares(const Problem& problem, const Parameters& p) {
-  // Of 65,536 registers, which a block's threads get evenly at first, in steps of 8. Reading the ranges of tables takes some.
+  // Of what the threads have at launch: 65,536 registers evenly, in steps of 8. Waiting for more would never end. Reading the
+  // ranges of tables takes some, and looking for sequences as well.
   const bool reads_ranges = has_long_mask(problem);
-  if (p.warpgroups == 1) return {reads_ranges ? 72 : 56, 240};
-  if (p.warpgroups == 2) return reads_ranges ? RegisterShares{72, 216} : RegisterShares{24, 240};
-  return reads_ranges ? RegisterShares{80, 144} : RegisterShares{32, 160};
+  if (p.warpgroups == 1) return {reads_ranges ? 88 : 56, 240};
+  if (p.warpgroups == 3) return reads_ranges ? RegisterShares{80, 144} : RegisterShares{32, 160};
+  if (!reads_ranges) return {24, 240};
+  return problem.layout == Layout::varlen ? RegisterShares{88, 208} : RegisterShares{72, 216};
 }
 
 int register_estimate(const Problem& problem, const Parameters& p) {
   const int query = p.q_in_registers != 0 ? padded(problem.head_dim_qk) / 4 : 0;
-  const int rules = (has_long_mask(problem) ? 10 : 0) + (problem.score.is_identity() ? 0 : 8);
-  constexpr int kRest = 30;  // addresses and state, as ptxas 13.0 needed them
-  return accumulators(problem, p) + query + rules + kRest;
+  const bool varlen = problem.layout == Layout::varlen;  // O leaves in two ways
+  const int rules = (has_long_mask(problem) ? (varlen ? 16 : 10) : 0) + (problem.score.is_identity() ? 0 : 8);
+  const int rest = varlen && p.warpgroups == 3 ? 58 : 30;  // addresses and state, as ptxas 13.0 needed them
+  return accumulators(problem, p) + query + rules + rest;
 }
 
 int key_range_bytes(const Problem& problem) { return problem.mask.reads_tables() ? 1024 : 0; }

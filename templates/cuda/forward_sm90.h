@@ -23,6 +23,10 @@ SACCADE_FN void forward_sm90(const KernelParams& params, const TensorMaps& maps)
   using Config = WarpgroupConfig<Schedule, Rules>;
   static_assert(Config::shared_bytes == Schedule::shared_bytes,
                 "the generator's model of shared memory and the kernel's layout must agree");
+  constexpr int warpgroups = Schedule::warpgroups, threads = 128 * (warpgroups + 1);
+  static_assert(Schedule::producer_registers + warpgroups * Schedule::consumer_registers <=
+                    (warpgroups + 1) * (65536 / threads / 8 * 8),
+                "warps that ask for registers which none gives up wait for ever");
   extern __shared__ __align__(1024) unsigned char shared_memory[];
   const WarpgroupShared<Config> shared{opaque(shared_address_of(shared_memory))};  // not derived again for each tile
   const int warp = __shfl_sync(kFullWarp, int(thread_index() / 32), 0);            // known to be the same in all lanes

@@ -123,36 +123,66 @@ struct RowTiles {
 };
 
 /// Of sequences whose lengths only the GPU knows: their row tiles, or pairs of them when folded, are counted on the way, so
-/// that blocks have as many each.
+/// that blocks have as many each. The longest sequences come first, by powers of two, and the blocks take them there and back:
+/// short work evens out what long work has left. A whole warp (`Config::lanes`) looks for the sequences.
 template <class Config>
 struct RowTiles<Config, true> {
   static constexpr bool folded = Config::row_order == RowOrder::folded;
 
   const KernelParams& params;
-  int batch = 0;
-  uint32 passed = 0;          ///< tiles or pairs of the sequences before
-  uint32 index = blockIdx.x;  ///< among all tiles or pairs
-  bool second = false;        ///< of its pair
+  int batch = 0;        ///< from where on sequences are looked for
+  int size = 32;        ///< log2 of the lengths in turn
+  int lower = -1;       ///< of the longest shorter ones that the lane has seen meanwhile
+  uint32 passed = 0;    ///< tiles or pairs of the sequences before
+  uint32 round = 0;     ///< of the blocks, over all tiles or pairs
+  bool second = false;  ///< of its pair
 
   SACCADE_FN explicit RowTiles(const KernelParams& kernel_params) : params(kernel_params) {}
 
   SACCADE_FN bool next(WorkItem& item, Sequence& sequence) {
-    for (; batch < params.batch; ++batch) {
+    for (; find(); ++batch) {
       sequence = sequence_of<true>(params, batch);
       const uint32 tiles = uint32(ceil_div(sequence.len_q, Config::tile_m));
       const uint32 per_head = folded ? (tiles + 1) / 2 : tiles;
+      const uint32 index = round * gridDim.x + (round % 2 != 0 ? gridDim.x - 1 - blockIdx.x : blockIdx.x);
       const uint32 place = index - passed;
       if (place < per_head * uint32(params.heads_q)) {
         const uint32 head = place / per_head, first = place - head * per_head, mirrored = tiles - 1 - first;
         item = {batch, int(head), int(folded && !second ? mirrored : first) * Config::tile_m};
         second = folded && !second && mirrored != first;
-        if (!second) index += gridDim.x;
+        if (!second) ++round;
         return true;
       }
       passed += per_head * uint32(params.heads_q);
     }
     return false;
   }
+
+ private:
+  /// Moves `batch` to the next sequence of the size in turn, or else of the next lower size that there is.
+  SACCADE_FN bool find() {
+    const int lane = int(threadIdx.x % Config::lanes);
+    while (true) {
+      for (; batch < params.batch; batch += Config::lanes) {
+        const int mine = batch + lane;
+        const int found =
+            mine < params.batch ? log2_floor(params.cu_seqlens_q[mine + 1] - params.cu_seqlens_q[mine]) : -1;
+        const uint32 hits = __ballot_sync(kFullWarp, found == size);
+        if (found < size) lower = maximum(lower, found);
+        if (hits != 0) {
+          batch += __ffs(int(hits)) - 1;
+          return true;
+        }
+      }
+      size = __reduce_max_sync(kFullWarp, lower);
+      if (size < 0) return false;
+      lower = -1;
+      batch = 0;
+    }
+  }
+
+  /// -1 of an empty sequence.
+  SACCADE_FN static int log2_floor(int length) { return length <= 0 ? -1 : 31 - __clz(length); }
 };
 
 }  // namespace saccade::cuda

@@ -16,6 +16,7 @@ struct WarpgroupConfig : Schedule {
   static constexpr int warpgroups = Schedule::warpgroups;
   static constexpr int tile_m = kWarpgroupRows * warpgroups;
   static constexpr bool masks_whole_tiles = true;
+  static constexpr int lanes = 32;  ///< that walk over the row tiles together
   static constexpr int columns_qk = round_up(Schedule::head_dim_qk, 16);
   static constexpr int columns_v = round_up(Schedule::head_dim_v, 16);
   using QueryTile = PanelTile<kWarpgroupRows, columns_qk>;  ///< of a warpgroup
