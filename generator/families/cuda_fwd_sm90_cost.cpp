@@ -11,7 +11,7 @@ namespace {
 
 constexpr double kProductsPerCycle = 2048;  ///< multiply-adds of an SM's tensor cores with 16-bit inputs
 constexpr double kStandstill = 1.034;       ///< of the tensor cores, between products of one warpgroup and the other
-constexpr double kStandstillOfThree = 0.985;
+constexpr double kStandstillOfThree = 0.955, kStandstillOfThreeUneven = 1;
 constexpr double kPerTile = 36;       ///< cycles
 constexpr double kChain = 1250;       ///< of a warpgroup for each tile: barriers, decisions, issue, latencies
 constexpr double kChainPerKey = 1.9;  ///< exponentials, sums, conversion
@@ -20,15 +20,15 @@ constexpr double kMaskedPerKey = 16;  ///< of a tile that the mask cuts
 constexpr double kLongMaskPerKey = 60;
 constexpr double kCutByTables = 0.3;  ///< at most, of the tiles
 constexpr double kShallow = 8;        ///< loads that nothing hides, over the stages of K, for tiles of 64 keys
-constexpr double kShallowUneven = 1000, kShallowOfThree = 250;
+constexpr double kShallowUneven = 1000, kShallowOfThree = 350;
 constexpr double kOneValue = 2500;  ///< with one stage of V, no product runs beside a load
 constexpr double kCrowded = 0.04;   ///< with more than 176 registers of accumulators
 constexpr double kRowTile = 1530;   ///< first tile, last product, O / l
 constexpr double kStoreFromRegisters = 2000;
-constexpr double kLateQuery = 750;    ///< where no warpgroup's Q is loaded ahead
+constexpr double kLateQuery = 750;     ///< where no warpgroup's Q is loaded ahead
 constexpr double kUnevenThird = 2000;  ///< of a row tile whose third warpgroup has more keys than the first
-constexpr double kNoTurns = 0.024;    ///< what taking turns gains
-constexpr double kWide = 0.0012;      ///< for each key of a tile beyond 128
+constexpr double kNoTurns = 0.024;     ///< what taking turns gains
+constexpr double kWide = 0.0012;       ///< for each key of a tile beyond 128
 constexpr double kFolded = 1.036,
                  kFoldedFew = 1.095;  ///< the longest block over the mean; few: under four row tiles a head
 constexpr double kLaunchUs = 5;
@@ -87,8 +87,10 @@ Cost cost(const Problem& problem, const Target& target, const Shape& shape, Mask
                               : uneven          ? kShallowUneven
                                                 : kShallow) /
                              static_cast<double>(p.k_stages);
-  const double standstill =
-      (p.warpgroups == 3 ? kStandstillOfThree : kStandstill) + (accumulators(problem, p) > 176 ? kCrowded : 0);
+  const double standstill = (p.warpgroups != 3 ? kStandstill
+                             : uneven          ? kStandstillOfThreeUneven
+                                               : kStandstillOfThree) +
+                            (accumulators(problem, p) > 176 ? kCrowded : 0);
   const double tile = std::max(matrix * standstill + kPerTile, chain) *
                           (1 + (p.ping_pong != 0 ? 0 : kNoTurns) + kWide * std::max(tile_n - 128, 0.0)) +
                       shallow;

@@ -105,9 +105,9 @@ std::vector<Parameters> buildable(const Problem& problem, const Target& target) 
     Ahead q;
     std::int64_t k, v;
   };
-  constexpr std::array kStages = {Stages{none, 2, 2}, Stages{all, 2, 2},  Stages{none, 3, 2},
-                                  Stages{all, 3, 2},  Stages{all, 3, 3},  Stages{all, 4, 4},
-                                  Stages{one, 2, 2},  Stages{none, 2, 1}, Stages{none, 1, 1}};
+  constexpr std::array kStages = {Stages{none, 2, 2}, Stages{all, 2, 2}, Stages{none, 3, 2}, Stages{all, 3, 2},
+                                  Stages{all, 3, 3},  Stages{all, 4, 4}, Stages{one, 2, 2},  Stages{one, 3, 2},
+                                  Stages{none, 2, 1}, Stages{none, 1, 1}};
   Parameters p;
   const int most = problem.head_dim_v <= 128 ? 3 : 2;  // a third leaves too few registers for a wider O
   for (p.warpgroups = 1; p.warpgroups <= most; ++p.warpgroups) {

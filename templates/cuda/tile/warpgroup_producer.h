@@ -41,10 +41,8 @@ struct Loader {
   const TensorMaps& maps;
   WarpgroupShared<Config> shared;
 
-  /// Warpgroups whose Q of the next row tile is loaded ahead: where there are slots, and where three consumers have left
-  /// registers for it.
-  static constexpr int queries_ahead =
-      Config::warpgroups < 3 ? minimum(Config::q_slots - Config::warpgroups, Config::warpgroups) : 0;
+  /// Warpgroups whose Q of the next row tile is loaded ahead: where there are slots.
+  static constexpr int queries_ahead = Config::q_slots - Config::warpgroups;
   /// The tile with which those slots, of the row tile before, come free: consumers have then reached this row tile.
   static constexpr int ahead_from = maximum(1, Config::k_stages - 1);
 
