@@ -11,7 +11,7 @@ namespace {
 
 constexpr double kProductsPerCycle = 2048;  ///< multiply-adds of an SM's tensor cores with 16-bit inputs
 constexpr double kStandstill = 1.034;       ///< of the tensor cores, between products of one warpgroup and the other
-constexpr double kStandstillOfThree = 0.955, kStandstillOfThreeUneven = 1;
+constexpr double kStandstillOfThree = 0.955, kStandstillOfThreeUneven = 1.04;
 constexpr double kPerTile = 36;       ///< cycles
 constexpr double kChain = 1250;       ///< of a warpgroup for each tile: barriers, decisions, issue, latencies
 constexpr double kChainPerKey = 1.9;  ///< exponentials, sums, conversion
