@@ -53,7 +53,7 @@ RegisterShares register_shares(const Problem& problem, const Parameters& p) {
   const bool reads_ranges = has_long_mask(problem);
   if (p.warpgroups == 1) return {reads_ranges ? 88 : 56, 240};
   if (p.warpgroups == 3) return reads_ranges ? RegisterShares{80, 144} : RegisterShares{32, 160};
-  if (!reads_ranges) return {24, 240};
+  if (!reads_ranges) return {40, 232};
   return problem.layout == Layout::varlen ? RegisterShares{88, 208} : RegisterShares{72, 216};
 }
 
@@ -61,7 +61,8 @@ int register_estimate(const Problem& problem, const Parameters& p) {
   const int query = p.q_in_registers != 0 ? padded(problem.head_dim_qk) / 4 : 0;
   const bool varlen = problem.layout == Layout::varlen;  // O leaves in two ways
   const int rules = (has_long_mask(problem) ? (varlen ? 16 : 10) : 0) + (problem.score.is_identity() ? 0 : 8);
-  const int rest = varlen && p.warpgroups == 3 ? 58 : 30;  // addresses and state, as ptxas 13.0 needed them
+  // Addresses and state, as ptxas 13.0 needed them.
+  const int rest = p.warpgroups == 1 ? 44 : varlen && p.warpgroups == 3 ? 58 : 30;
   return accumulators(problem, p) + query + rules + rest;
 }
 
