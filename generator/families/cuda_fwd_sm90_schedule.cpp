@@ -74,7 +74,7 @@ std::int64_t shared_bytes(const Problem& problem, const Parameters& p) {
                              p.v_stages * tile_bytes(p.tile_n, problem.head_dim_v) +
                              (p.stages_output != 0 ? 4 * p.warpgroups * tile_bytes(16, problem.head_dim_v) : 0);
   constexpr std::int64_t kTileNotes = 8, kRowNoteBytes = 48;
-  const std::int64_t row_notes = (p.q_slots + p.warpgroups - 1) / p.warpgroups + kTileNotes + 4,
+  const std::int64_t row_notes = (p.q_slots + p.warpgroups - 1) / p.warpgroups + kTileNotes + 5,
                      barriers = 2 * (p.q_slots + p.k_stages + kTileNotes) + 3 * p.v_stages,
                      notes = kTileNotes + p.k_stages + 2 * p.v_stages;
   return tiles + kRowNoteBytes * row_notes + round_up(8 * barriers + 4 * notes, 16) + key_range_bytes(problem);

@@ -254,10 +254,11 @@ template <class V>
 struct Extremes {
   V lo = Bounds<V>::above, hi = Bounds<V>::below;
   bool nan = false;
-  SACCADE_FN void add(V value) {
-    lo = value < lo ? value : lo;
-    hi = hi < value ? value : hi;
-    nan = nan || value != value;
+  SACCADE_FN void add(V value) { merge({value, value, value != value}); }
+  SACCADE_FN void merge(const Extremes& other) {
+    lo = other.lo < lo ? other.lo : lo;
+    hi = hi < other.hi ? other.hi : hi;
+    nan = nan || other.nan;
   }
 #ifdef SACCADE_CUDA
   /// Of each `lanes` lanes of a warp together.
@@ -265,9 +266,9 @@ struct Extremes {
   SACCADE_FN void reduce_over_lanes() {
     const unsigned mask = 0xffffffffu >> (32 - lanes) << threadIdx.x % 32 / lanes * lanes;
     for (int distance = lanes / 2; distance > 0; distance /= 2) {
-      add(static_cast<V>(__shfl_xor_sync(mask, Carried<V>(lo), distance)));
-      add(static_cast<V>(__shfl_xor_sync(mask, Carried<V>(hi), distance)));
-      if constexpr (is_same_type<V, float>) nan = __shfl_xor_sync(mask, int(nan), distance) != 0 || nan;
+      const auto other_lo = static_cast<V>(__shfl_xor_sync(mask, Carried<V>(lo), distance));
+      const auto other_hi = static_cast<V>(__shfl_xor_sync(mask, Carried<V>(hi), distance));
+      merge({other_lo, other_hi, is_same_type<V, float> && __shfl_xor_sync(mask, int(nan), distance) != 0});
     }
   }
 #endif

@@ -67,6 +67,21 @@ def test_a_thousand_runs_at_odd_sizes_give_the_same_bits(generator, head_dim):
             assert torch.equal(output.view(torch.int16), call[-1].view(torch.int16)), repeat
 
 
+@pytest.mark.parametrize("head_dim", [64, 128, 256])
+def test_rows_without_keys_among_short_ones(generator, head_dim):
+    """Row tiles of no key or one tile of keys, many for each block: what walks over them is as far ahead as it can be."""
+    batch, heads, queries, keys = 96, 32, 200, 48
+    q, k, v = (make(generator, batch, heads, rows, head_dim) for rows in (queries, keys, keys))
+    lengths = (torch.arange(batch, device="cuda", dtype=torch.int32) * 5) % 4 * 16  # 0, 16, 32, 48
+    kept = (torch.arange(keys, device="cuda") < lengths[:, None])[:, None, None]
+    plan = saccade.prepare(q, k, v, mask=lambda b, h, q_idx, kv_idx: kv_idx < lengths[b])
+    first = plan.run(q, k, v)
+    assert_right(first[lengths > 0], q[lengths > 0], k[lengths > 0], v[lengths > 0], kept[lengths > 0])
+    assert not first[lengths == 0].any()
+    for _ in range(50):
+        assert torch.equal(plan.run(q, k, v), first)
+
+
 class TestTensorsOfMoreThan2To31Elements:
     """Each needs up to 9 GB."""
 

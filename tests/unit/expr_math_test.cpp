@@ -186,7 +186,11 @@ void expect_extremes_of_runs() {
           hi = std::max(hi, aligned[first + i * stride]);
         }
         Extremes<typename TableElement<T>::Value> seen;
-        for (int lane = 0; lane < lanes; ++lane) add_run<T, lanes>(seen, aligned + first, count, stride, lane);
+        for (int lane = 0; lane < lanes; ++lane) {
+          Extremes<typename TableElement<T>::Value> of_lane;  // of no element where there are more lanes than elements
+          add_run<T, lanes>(of_lane, aligned + first, count, stride, lane);
+          seen.merge(of_lane);
+        }
         ASSERT_EQ(seen.lo, lo) << sizeof(T) << " bytes, " << first << " + " << stride << " * " << count;
         ASSERT_EQ(seen.hi, hi) << sizeof(T) << " bytes, " << first << " + " << stride << " * " << count;
       }

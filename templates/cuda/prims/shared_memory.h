@@ -33,7 +33,8 @@ SACCADE_FN Chunk load_shared_chunk(uint32 address) {
   Chunk chunk;
   asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
                : "=r"(chunk.word[0]), "=r"(chunk.word[1]), "=r"(chunk.word[2]), "=r"(chunk.word[3])
-               : "r"(address));
+               : "r"(address)
+               : "memory");
   return chunk;
 }
 

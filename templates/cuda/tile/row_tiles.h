@@ -162,7 +162,7 @@ struct RowTiles<Config, true> {
   /// Moves `batch` to the next sequence of the size in turn, or else of the next lower size that there is.
   SACCADE_FN bool find() {
     const int lane = int(threadIdx.x % Config::lanes);
-    while (true) {
+    while (size >= 0) {
       for (; batch < params.batch; batch += Config::lanes) {
         const int mine = batch + lane;
         const int found =
@@ -175,10 +175,10 @@ struct RowTiles<Config, true> {
         }
       }
       size = __reduce_max_sync(kFullWarp, lower);
-      if (size < 0) return false;
       lower = -1;
       batch = 0;
     }
+    return false;
   }
 
   /// -1 of an empty sequence.

@@ -32,9 +32,9 @@ struct WarpgroupConfig : Schedule {
                                     (Schedule::stages_output ? 4 * warpgroups * OutputTile::bytes : 0);
   /// Tiles that the walker may be ahead of the loader.
   static constexpr int tile_notes = 8;
-  /// Of the row tile that consumers finish, those whose Q is in use or on its way, the tiles that the walker is ahead, each of
-  /// which may be a whole row tile, and the two that come after them.
-  static constexpr int row_notes = ceil_div(Schedule::q_slots, warpgroups) + tile_notes + 4;
+  /// Of the row tile that consumers finish, the one whose last S they have in hand, those whose Q is in use or on its way, the
+  /// one that the loader is at, the tiles that the walker is ahead, each of which may be a whole row tile, its own, and the next.
+  static constexpr int row_notes = ceil_div(Schedule::q_slots, warpgroups) + tile_notes + 5;
   static constexpr int barriers = 2 * (Schedule::q_slots + Schedule::k_stages + tile_notes) + 3 * Schedule::v_stages;
   static constexpr int notes = tile_notes + Schedule::k_stages + 2 * Schedule::v_stages;
   static constexpr int shared_bytes = tile_bytes + row_notes * int(RowNote::kBytes) +
