@@ -64,21 +64,10 @@ bool parse(int count, char** arguments, Options& options) {
   return !options.file.empty() && options.rounds > 0 && options.threads > 0;
 }
 
-Shape shape_of(const json& text) {
-  Shape shape;
-  shape.batch = text.value("batch", std::int64_t{1});
-  shape.heads_q = text.at("heads_q");
-  shape.heads_kv = text.value("heads_kv", shape.heads_q);
-  shape.seqlen_q = text.at("seqlen_q");
-  shape.seqlen_kv = text.value("seqlen_kv", shape.seqlen_q);
-  shape.total_q = text.value("total_q", std::int64_t{0});
-  shape.total_kv = text.value("total_kv", std::int64_t{0});
-  return shape;
-}
-
 Expected<Entry> entry_of(const json& text, const Target& target) {
   SACCADE_ASSIGN(const Problem problem, problem_from_json(text.at("problem").dump()));
-  Entry entry{text.at("name"), problem, shape_of(text.at("shape")), {}};
+  SACCADE_ASSIGN(const Shape shape, shape_from_json(text.at("shape").dump()));
+  Entry entry{text.at("name"), problem, shape, {}};
   for (const json& name : text.value("families", json::array())) {
     const Family* family = find_family(name.get<std::string>());
     if (family == nullptr) return Status::invalid_argument(fmt::format("no family {}", name.dump()));

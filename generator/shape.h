@@ -3,6 +3,8 @@
 
 #include <cstdint>
 #include <map>
+#include <string>
+#include <string_view>
 #include <utility>
 
 #include "base/status.h"
@@ -24,6 +26,13 @@ struct Shape {
 
   bool operator==(const Shape&) const = default;
 };
+
+/// {"alignment":8,"batch":2,"heads_kv":8,"heads_q":32,"seqlen_kv":4096,"seqlen_q":4096,"total_kv":..,"total_q":..}: sorted keys, no
+/// spaces; an alignment of 16 and totals of 0 are left out.
+std::string to_json(const Shape& shape);
+/// Also left out may be batch (1), heads_kv (as heads_q) and seqlen_kv (as seqlen_q). Unknown keys, wrong types and sizes that no
+/// shape can have are errors that name the key.
+Expected<Shape> shape_from_json(std::string_view json);
 
 /// Negative sizes, sizes of 2^30 and more, more than 2^40 rows of all heads and sequences, heads_q % heads_kv != 0,
 /// alignment not one of 1, 2, 4, 8, 16: errors that say what would work.

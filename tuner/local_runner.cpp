@@ -55,8 +55,8 @@ Expected<std::unique_ptr<LocalRunner>> LocalRunner::open(Engine& engine, std::sh
                                                            lengths_of(problem.problem, runner->shape_)));
   SACCADE_TRY(runner->allocate_sets());
   SACCADE_ASSIGN(runner->timer_, runner->device_->timer());
-  runner->setup_.measured_shape = shape_to_json(runner->shape_);
-  runner->setup_.gate_shape = shape_to_json(gate->shape());
+  runner->setup_.measured_shape = to_json(runner->shape_);
+  runner->setup_.gate_shape = to_json(gate->shape());
   return runner;
 }
 

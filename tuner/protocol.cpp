@@ -8,23 +8,10 @@
 #include <stdexcept>
 #include <utility>
 
-namespace saccade::tuner {
+namespace saccade::tuner::protocol {
 namespace {
 
 using nlohmann::json;
-
-json json_of(const Shape& shape) {
-  return {{"batch", shape.batch},       {"heads_q", shape.heads_q},     {"heads_kv", shape.heads_kv},
-          {"seqlen_q", shape.seqlen_q}, {"seqlen_kv", shape.seqlen_kv}, {"total_q", shape.total_q},
-          {"total_kv", shape.total_kv}, {"alignment", shape.alignment}};
-}
-
-}  // namespace
-
-std::string shape_to_json(const Shape& shape) { return json_of(shape).dump(); }
-
-namespace protocol {
-namespace {
 
 /// Thrown and caught inside this file only: a decoder that reads thirty fields would drown in status checks.
 struct BadMessage : std::runtime_error {
@@ -35,19 +22,6 @@ template <class T>
 T value_of(Expected<T> expected) {
   if (!expected.ok()) throw BadMessage(expected.status().message());
   return std::move(expected).value();
-}
-
-Shape shape_of(const json& j) {
-  Shape shape;
-  shape.batch = j.at("batch").get<std::int64_t>();
-  shape.heads_q = j.at("heads_q").get<std::int64_t>();
-  shape.heads_kv = j.at("heads_kv").get<std::int64_t>();
-  shape.seqlen_q = j.at("seqlen_q").get<std::int64_t>();
-  shape.seqlen_kv = j.at("seqlen_kv").get<std::int64_t>();
-  shape.total_q = j.at("total_q").get<std::int64_t>();
-  shape.total_kv = j.at("total_kv").get<std::int64_t>();
-  shape.alignment = j.at("alignment").get<int>();
-  return shape;
 }
 
 json json_of(const Measurement& m) {
@@ -132,7 +106,7 @@ json json_of(const Request& request) {
           for (const WireTable& table : r.tables) tables.push_back(json_of(table));
           return {{"command", "open"},
                   {"problem", json::parse(to_json(r.problem.problem))},
-                  {"shape", json::parse(shape_to_json(r.problem.shape))},
+                  {"shape", json::parse(to_json(r.problem.shape))},
                   {"measurement", json_of(r.problem.measurement)},
                   {"predicted_us", text_of(r.problem.predicted_us)},
                   {"scalars", scalars},
@@ -162,7 +136,7 @@ json json_of(const Request& request) {
 Open open_of(const json& j) {
   Open open;
   open.problem.problem = value_of(problem_from_json(j.at("problem").dump()));
-  open.problem.shape = shape_of(j.at("shape"));
+  open.problem.shape = value_of(shape_from_json(j.at("shape").dump()));
   open.problem.measurement = measurement_of(j.at("measurement"));
   open.problem.predicted_us = double_of(j.at("predicted_us").get<std::string>());
   for (const json& value : j.at("scalars")) open.scalars.push_back(double_of(value.get<std::string>()));
@@ -305,5 +279,4 @@ std::string encode(const Reply& reply) { return line_of(json_of(reply)); }
 Expected<Request> decode_request(std::string_view line) { return decode<Request>(line, request_of); }
 Expected<Reply> decode_reply(std::string_view line) { return decode<Reply>(line, reply_of); }
 
-}  // namespace protocol
-}  // namespace saccade::tuner
+}  // namespace saccade::tuner::protocol

@@ -95,7 +95,3 @@ Expected<Reply> decode_reply(std::string_view line);
 const char* name_of(Phase phase);
 
 }  // namespace saccade::tuner::protocol
-
-namespace saccade::tuner {
-std::string shape_to_json(const Shape& shape);
-}
