@@ -248,6 +248,37 @@ void add_tune(CLI::App& app, Options& options) {
       rule_names_help());
 }
 
+void add_sweep(CLI::App& app, Options& options) {
+  CLI::App* const command = app.add_subcommand(
+      "sweep", "Measure schedules for all problems of a profile; what is measured already is left out");
+  add_common(*command, options);
+  SweepFlags& s = options.sweep;
+  command->add_option("profiles", s.profiles, "JSON profiles or captures")->type_name("FILE")->required();
+  command->add_flag("--dry-run", s.dry_run, "say what would be measured and for how long, and measure nothing");
+  command->add_flag("--again", s.again, "also measure what the cache has a winner for");
+  command->add_option("--budget", s.budget, "seconds after which no further problem is begun (default: none)")
+      ->check(number(0.0, 1e9));
+  command
+      ->add_option("--shard", s.shard,
+                   "part I of N, from 0; \"auto\" takes both from Slurm, Open MPI or MPICH (PMI) variables")
+      ->type_name("I/N");
+  EngineFlags& e = options.engine;
+  const std::string group = "Machine";
+  command->add_option("--device", e.device, "cpu (default), cuda or cuda:N")->group(group);
+  command->add_option("--threads", e.threads, "CPU threads (default: all)")
+      ->check(number(0, cpu::most_threads()))
+      ->group(group);
+  command->add_option("--tuning", e.tuning, "quick (2 s a problem), normal (15 s, default) or exhaustive")
+      ->group(group);
+  add_cache(*command, options);
+  command->footer(
+      "Each winner is kept as soon as it is known: start a sweep that was interrupted again, and it goes on.\n\n"
+      "Examples:\n"
+      "  saccade sweep --dry-run llama.json\n"
+      "  saccade sweep --device cuda --tuning exhaustive --budget 3600 llama.json qwen.json\n"
+      "  srun --array=0-7 saccade sweep --device cuda --shard auto llama.json");
+}
+
 void add_bench(CLI::App& app, Options& options) {
   CLI::App* const command =
       app.add_subcommand("bench", "Time the chosen schedule, and the cost model's, on random inputs");
@@ -339,6 +370,7 @@ Expected<bool> parse_arguments(int argc, char** argv, Options& options) {
   add_run(app, options);
   add_build(app, options);
   add_tune(app, options);
+  add_sweep(app, options);
   add_bench(app, options);
   add_explain(app, options);
   add_cache_commands(app, options);

@@ -57,6 +57,13 @@ struct DemoOptions {
   std::vector<std::string> only;
 };
 
+struct SweepFlags {
+  std::vector<std::string> profiles;
+  std::string shard;  ///< "I/N", or "auto"
+  double budget = 0;  ///< seconds; 0: none
+  bool dry_run = false, again = false;
+};
+
 struct CacheOptions {
   std::string action;
   std::string max_size;
@@ -74,6 +81,7 @@ struct Options {
   BuildOptions build;
   BenchOptions bench;
   DemoOptions demo;
+  SweepFlags sweep;
   CacheOptions cache;
 };
 

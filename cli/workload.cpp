@@ -229,9 +229,7 @@ void count_flops(Workload& workload) {
   workload.flops = 2.0 * (workload.problem.head_dim_qk + workload.problem.head_dim_v) * pairs;
 }
 
-std::string describe(const Workload& workload) {
-  const Problem& problem = workload.problem;
-  const Shape& shape = workload.shape;
+std::string describe(const Problem& problem, const Shape& shape) {
   const std::string heads = shape.heads_q == shape.heads_kv ? fmt::format("{} heads", shape.heads_q)
                                                             : fmt::format("{}/{} heads", shape.heads_q, shape.heads_kv);
   const std::string dim = problem.head_dim_qk == problem.head_dim_v

@@ -66,6 +66,7 @@ Status attach_tensors(Workload& workload, HostTensor q, HostTensor k, HostTensor
 void count_flops(Workload& workload);
 
 /// "bf16 d128, 32/8 heads, 1024 x 1024, batch 1"
-std::string describe(const Workload& workload);
+std::string describe(const Problem& problem, const Shape& shape);
+inline std::string describe(const Workload& workload) { return describe(workload.problem, workload.shape); }
 
 }  // namespace saccade::cli

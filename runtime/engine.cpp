@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "runtime/binaries.h"
+#include "runtime/capture.h"
 #include "runtime/choice_memory.h"
 #include "runtime/choose.h"
 #include "runtime/kernel_plan.h"
@@ -32,7 +33,8 @@ std::string label_of(const Schedule& schedule, const Problem& problem, const Tar
 
 class EngineImplementation final : public Engine {
  public:
-  explicit EngineImplementation(const EngineOptions& options) : store_(cache::Store::open(options.cache)) {}
+  explicit EngineImplementation(const EngineOptions& options)
+      : store_(cache::Store::open(options.cache)), capture_(options.capture) {}
 
   ~EngineImplementation() override {
     if (!log::enabled(log::Topic::stats)) return;
@@ -61,6 +63,7 @@ class EngineImplementation final : public Engine {
       return MadePlan{std::move(made), keep};
     });
     if (measured) plans_.forget_untuned(problem);
+    if (result.ok() && !options.schedule) capture_.record(problem, shape);
     return result;
   }
 
@@ -93,6 +96,7 @@ class EngineImplementation final : public Engine {
   Expected<Choice> choose(const PlanQuery& query);
 
   std::unique_ptr<cache::Store> store_;
+  Capture capture_;
   EngineCounters counters_;
   ChoiceMemory choices_;
   Binaries binaries_{*store_, counters_};

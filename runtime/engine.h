@@ -21,6 +21,9 @@ enum class TuningPolicy : std::uint8_t { off, quick, normal, exhaustive };
 struct EngineOptions {
   cache::Options cache;
   int cpu_threads = 0;
+  /// File to which each problem and shape that prepare() makes a plan for, and chooses the schedule of, is appended, once each;
+  /// `saccade sweep` takes it (runtime/capture.h). Empty: $SACCADE_CAPTURE.
+  std::string capture;
 };
 
 struct PrepareOptions {

@@ -75,7 +75,7 @@ TEST_F(Command, HelpHasExamplesAndExitCodes) {
   const Outcome help = run("--help");
   EXPECT_EQ(help.exit_code, 0);
   EXPECT_NE(help.out.find("Exit codes:"), std::string::npos);
-  for (const char* name : {"doctor", "demo", "run", "emit", "compile", "tune", "bench", "explain", "cache"}) {
+  for (const char* name : {"doctor", "demo", "run", "emit", "compile", "tune", "sweep", "bench", "explain", "cache"}) {
     const Outcome outcome = run(std::string(name) + " --help");
     EXPECT_EQ(outcome.exit_code, 0) << name;
     EXPECT_NE(outcome.out.find("Example"), std::string::npos) << name;
@@ -358,6 +358,64 @@ TEST_F(Command, ExplainFindsWhatTuneLeft) {
   const auto json = run("explain" + problem).json();
   ASSERT_TRUE(json["tuned"].is_object()) << json.dump();
   EXPECT_EQ(json["choice"]["schedule"], json["tuned"]["schedule"]);
+}
+
+TEST_F(Command, SweepMeasuresOnceAndResumes) {
+  const auto doctor = run("doctor --json").json();
+  for (const auto& finding : doctor["findings"]) {
+    if (finding["name"] == "cpu compiler" && !finding["found"].get<bool>()) GTEST_SKIP() << "nothing to tune with";
+  }
+  std::ofstream(path("profile.json"))
+      << R"({"about":"three lengths in two buckets, and what no CPU kernel takes","problems":[
+             {"label":"tiny","problem":{"dtype":"f32","head_dim":16},"shapes":{"heads_q":2,"seqlen":[15,16,32]}},
+             {"label":"none","problem":{"dtype":"e4m3","head_dim":16},"shapes":{"heads_q":2,"seqlen":16}}]})";
+  const auto states = [&](const std::string& arguments) {
+    const Outcome outcome = run("sweep profile.json --json --tuning quick " + arguments);
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+    std::vector<std::string> found;
+    const auto document = outcome.json();
+    for (const auto& row : document["rows"]) found.push_back(row["state"]);
+    return found;
+  };
+  using States = std::vector<std::string>;
+  EXPECT_EQ(states("--dry-run"), (States{"to measure", "to measure", "unsupported"}));
+  EXPECT_EQ(states("--shard 1/2"), (States{"measured"}));
+  EXPECT_EQ(states("--shard 0/2"), (States{"measured", "unsupported"}));
+  EXPECT_EQ(states(""), (States{"known", "known", "unsupported"}));
+  EXPECT_EQ(states("--again --shard 1/2"), (States{"measured"}));
+  const Outcome deeper = run("sweep profile.json --dry-run --tuning normal");
+  EXPECT_NE(deeper.out.find("2 to measure, at most 0:30"), std::string::npos) << deeper.out;
+  const Outcome explained = run("explain --json --dtype f32 --head-dim 16 --heads 2 --seqlen 32");
+  EXPECT_TRUE(explained.json()["tuned"].is_object()) << explained.out;
+}
+
+TEST_F(Command, SweepTakesACaptureOfTheCommandsOwnCalls) {
+  write_random("q.npy", DataType::f32, {1, 2, 16, 16});
+  run("run --q q.npy --k q.npy --v q.npy --output o.npy", "SACCADE_CAPTURE=captured ");
+  if (!fs::exists(path("captured"))) GTEST_SKIP() << "nothing to run with";
+  const Outcome outcome = run("sweep captured --dry-run --json");
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  ASSERT_EQ(outcome.json()["rows"].size(), 1u);
+  EXPECT_EQ(outcome.json()["rows"][0]["shape"]["heads_q"], 2);
+}
+
+TEST_F(Command, SweepSaysWhatIsWrong) {
+  std::ofstream(path("bad.json"))
+      << R"({"problems":[{"problem":{"dtype":"f32","head_dim":16},"shapes":{"heads_q":2}}]})";
+  std::ofstream(path("good.json"))
+      << R"({"problems":[{"problem":{"dtype":"f32","head_dim":16},"shapes":{"heads_q":2,"seqlen":8}}]})";
+  expect_error(run("sweep"), 2, "profiles is required");
+  expect_error(run("sweep nowhere.json"), 1, "nowhere.json");
+  expect_error(run("sweep bad.json"), 2, "bad.json: problems[0]: \"seqlen\" must be given");
+  expect_error(run("sweep good.json --shard 2/2"), 2, "part 2 of 2 does not exist");
+  expect_error(run("sweep good.json --shard half"), 2, "I/N is possible");
+  expect_error(run("sweep good.json --shard auto"), 2, "no Slurm, Open MPI or PMI variables are set");
+  expect_error(run("sweep good.json --tuning off"), 2, "quick, normal or exhaustive");
+  expect_error(run("sweep good.json --no-cache"), 2, "leave --no-cache out");
+  const Outcome array = run("sweep good.json --dry-run --shard auto --json",
+                            "SLURM_ARRAY_TASK_ID=7 SLURM_ARRAY_TASK_MIN=4 SLURM_ARRAY_TASK_COUNT=4 ");
+  EXPECT_EQ(array.json()["shard"]["index"], 3);
+  EXPECT_EQ(array.json()["rows"].size(), 0u);
 }
 
 }  // namespace

@@ -6,7 +6,9 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <fstream>
 #include <latch>
+#include <sstream>
 #include <thread>
 
 #include "tests/unit/engine_fakes.h"
@@ -36,10 +38,16 @@ class EnginePrepare : public ::testing::Test {
     fs::remove_all(folder_);
   }
 
-  std::shared_ptr<Engine> new_engine() const {
+  std::shared_ptr<Engine> new_engine(const std::string& capture = {}) const {
     EngineOptions options;
     options.cache.directory = folder_;
+    options.capture = capture;
     return *Engine::create(options);
+  }
+  static std::string text_of(const fs::path& path) {
+    std::stringstream text;
+    text << std::ifstream(path).rdbuf();
+    return text.str();
   }
   Expected<std::shared_ptr<const Plan>> prepare() { return engine_->prepare(device_, problem_, shape_, options_); }
   const Family& family() const { return *find_family(fakes::kFamily); }
@@ -55,6 +63,38 @@ class EnginePrepare : public ::testing::Test {
   Shape shape_;
   PrepareOptions options_;
 };
+
+TEST_F(EnginePrepare, CapturesEachProblemAndShapeOnce) {
+  const fs::path file = folder_ / "capture";
+  engine_ = new_engine(file);
+  ASSERT_TRUE(prepare().ok());
+  ASSERT_TRUE(prepare().ok());
+  shape_.seqlen_q = 100;
+  ASSERT_TRUE(prepare().ok());
+  options_.schedule = fakes::schedule(1);  // nothing to choose, so nothing to tune
+  ASSERT_TRUE(prepare().ok());
+  options_.schedule.reset();
+  problem_.head_dim_qk = 1024;  // no family takes it
+  ASSERT_FALSE(prepare().ok());
+  const auto line = [](std::int64_t length) {
+    return "{\"problem\":" + to_json(Problem()) +
+           ",\"shape\":{\"batch\":2,\"heads_kv\":4,\"heads_q\":4,\"seqlen_kv\":512,"
+           "\"seqlen_q\":" +
+           std::to_string(length) + "}}\n";
+  };
+  EXPECT_EQ(text_of(file), line(512) + line(100));
+}
+
+TEST_F(EnginePrepare, ACaptureThatCannotBeWrittenHarmsNobody) {
+  engine_ = new_engine(folder_ / "no" / "such" / "folder");
+  testing::internal::CaptureStderr();
+  ASSERT_TRUE(prepare().ok());
+  shape_.seqlen_q = 100;
+  ASSERT_TRUE(prepare().ok());
+  const std::string warnings = testing::internal::GetCapturedStderr();
+  EXPECT_THAT(warnings, HasSubstr("No such file or directory; nothing more is captured"));
+  EXPECT_EQ(std::count(warnings.begin(), warnings.end(), '\n'), 1);
+}
 
 TEST_F(EnginePrepare, CostModelChoosesAndTheReportSaysSo) {
   const auto plan = prepare();

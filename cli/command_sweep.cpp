@@ -1,0 +1,192 @@
+// saccade sweep: tunes all problems of profiles, resumes where an earlier sweep ended.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cli/byte_source.h"
+#include "cli/commands.h"
+#include "cli/interrupt.h"
+#include "cli/json_output.h"
+#include "cli/numbers.h"
+#include "cli/output.h"
+#include "cli/progress.h"
+#include "cli/session.h"
+#include "cli/workload.h"
+#include "tuner/session.h"
+#include "tuner/sweep.h"
+
+namespace saccade::cli {
+namespace {
+
+using tuner::SweepRow;
+using tuner::SweepState;
+
+constexpr std::uint64_t kMaxProfileBytes = std::uint64_t{8} << 20;
+
+struct Shard {
+  int index = 0, count = 1;
+};
+
+std::optional<int> number_of(const char* variable) {
+  const char* text = std::getenv(variable);
+  return text == nullptr ? std::nullopt : number_from<int>(text);
+}
+
+/// From the variables that a job launcher sets for each of its processes.
+Expected<Shard> shard_from_environment() {
+  const auto task = number_of("SLURM_ARRAY_TASK_ID"), tasks = number_of("SLURM_ARRAY_TASK_COUNT");
+  const auto first = number_of("SLURM_ARRAY_TASK_MIN");
+  if (task && tasks) return Shard{*task - first.value_or(0), *tasks};
+  for (const auto& [rank, size] : {std::pair{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
+                                   std::pair{"PMI_RANK", "PMI_SIZE"}, std::pair{"SLURM_PROCID", "SLURM_NTASKS"}}) {
+    const auto index = number_of(rank), count = number_of(size);
+    if (index && count) return Shard{*index, *count};
+  }
+  return Status::invalid_argument(
+      "--shard auto: no Slurm, Open MPI or PMI variables are set; give --shard I/N, such as "
+      "--shard $JOB_COMPLETION_INDEX/8 on Kubernetes");
+}
+
+Expected<Shard> shard_from_flag(const std::string& text) {
+  Shard shard;
+  if (text.empty()) return shard;
+  if (text == "auto") {
+    SACCADE_ASSIGN(shard, shard_from_environment());
+  } else {
+    const std::size_t slash = text.find('/');
+    const auto index = number_from<int>(std::string_view(text).substr(0, slash));
+    const auto count =
+        slash == std::string::npos ? std::nullopt : number_from<int>(std::string_view(text).substr(slash + 1));
+    if (!index || !count)
+      return Status::invalid_argument(fmt::format("--shard {}: I/N is possible, such as 0/8, or auto", text));
+    shard = {*index, *count};
+  }
+  if (shard.count < 1 || shard.index < 0 || shard.index >= shard.count) {
+    return Status::invalid_argument(
+        fmt::format("--shard: part {} of {} does not exist; parts count from 0", shard.index, shard.count));
+  }
+  return shard;
+}
+
+Expected<std::vector<tuner::SweepCase>> cases_of(const SweepFlags& flags) {
+  std::vector<tuner::SweepCase> cases;
+  for (const std::string& path : flags.profiles) {
+    SACCADE_ASSIGN(const std::string text, read_text_file(path, kMaxProfileBytes));
+    const auto read = tuner::read_profile(text);
+    if (!read.ok()) return Status::invalid_argument(fmt::format("{}: {}", path, read.status().message()));
+    cases.insert(cases.end(), read->begin(), read->end());
+  }
+  return cases;
+}
+
+int count_of(const std::vector<SweepRow>& rows, SweepState state) {
+  return static_cast<int>(
+      std::count_if(rows.begin(), rows.end(), [&](const SweepRow& row) { return row.state == state; }));
+}
+
+std::string name_of_row(const SweepRow& row) {
+  const std::string text = describe(row.item.problem, row.item.shape);
+  return row.item.label.empty() ? text : row.item.label + ": " + text;
+}
+
+Json json_of(const SweepRow& row) {
+  Json json = {{"label", row.item.label},
+               {"problem", parsed(to_json(row.item.problem))},
+               {"shape", parsed(to_json(row.item.shape))},
+               {"state", name_of(row.state)}};
+  if (!row.family.empty()) json["family"] = row.family;
+  if (!row.note.empty()) json["note"] = row.note;
+  if (row.state != SweepState::measured) return json;
+  json["schedule"] = parsed(to_json(row.schedule));
+  json["default_us"] = row.default_us;
+  json["winner_us"] = row.winner_us;
+  json["gain"] = row.gain;
+  json["elapsed_ms"] = row.elapsed_ms;
+  return json;
+}
+
+Text rows_text(const std::vector<SweepRow>& rows) {
+  TextTable table({">default", ">winner", ">gain", "problem", "state"});
+  for (const SweepRow& row : rows) {
+    const bool measured = row.state == SweepState::measured;
+    const bool explains = row.state == SweepState::failed || row.state == SweepState::unsupported;
+    const std::string note = explains ? ": " + row.note.substr(0, row.note.find('\n')) : std::string();
+    table.add({measured ? human_time_us(row.default_us) : "-", measured ? human_time_us(row.winner_us) : "-",
+               measured ? fmt::format("{:+.1f}%", 100 * row.gain) : "-", name_of_row(row),
+               measured ? Text(schedule_text(row.schedule)) : Text(name_of(row.state) + note)});
+  }
+  return table.text();
+}
+
+/// How long the cases to measure take at most; nothing for a policy without a budget.
+std::string time_text(const std::vector<SweepRow>& rows, TuningPolicy policy) {
+  const int count = count_of(rows, SweepState::to_measure);
+  const double budget_ms = tuner::rules_of(policy).budget_ms;
+  if (count == 0) return "nothing to measure";
+  if (!std::isfinite(budget_ms)) return fmt::format("{} to measure, exhaustively: minutes to an hour each", count);
+  return fmt::format("{} to measure, at most {}", count, clock_text(count * budget_ms / 1000));
+}
+
+std::string summary_text(const std::vector<SweepRow>& rows) {
+  std::string text;
+  for (const SweepState state :
+       {SweepState::measured, SweepState::known, SweepState::to_measure, SweepState::unsupported, SweepState::failed}) {
+    const int count = count_of(rows, state);
+    if (count > 0) text += fmt::format("{}{} {}", text.empty() ? "" : ", ", count, name_of(state));
+  }
+  return text;
+}
+
+}  // namespace
+
+Expected<int> sweep_command(const Options& options) {
+  TuningPolicy policy = TuningPolicy::normal;
+  if (!options.engine.tuning.empty()) {
+    SACCADE_ASSIGN(policy, tuning_policy(options.engine.tuning));
+  }
+  if (policy == TuningPolicy::off)
+    return Status::invalid_argument("sweep measures: --tuning is quick, normal or exhaustive");
+  if (options.engine.no_cache && !options.sweep.dry_run)
+    return Status::invalid_argument("a sweep's winners go to the cache: leave --no-cache out");
+  SACCADE_ASSIGN(const Shard shard, shard_from_flag(options.sweep.shard));
+  SACCADE_ASSIGN(const std::vector<tuner::SweepCase> cases, cases_of(options.sweep));
+  SACCADE_ASSIGN(const Session session, open_session(options.engine));
+  Progress progress("sweep", 0, options.progress);
+  tuner::SweepOptions sweep;
+  sweep.policy = policy;
+  sweep.again = options.sweep.again;
+  sweep.cancel = &interrupted();
+  if (options.sweep.budget > 0) sweep.budget_ms = 1000 * options.sweep.budget;
+  sweep.started = [&](int index, int total, const SweepRow& row) {
+    progress.step(index, fmt::format("{} of {}: {}", index + 1, total, name_of_row(row)));
+  };
+  sweep.progress = [&](const tuner::TuneProgress& step) {
+    progress.detail(fmt::format("{} {}/{}", step.phase, step.done, step.total));
+  };
+  std::vector<SweepRow> rows = plan_sweep(*session.engine, session.device,
+                                          shard_of(tuner::distinct_cases(cases), shard.index, shard.count), sweep);
+  if (!options.sweep.dry_run) run_sweep(*session.engine, session.device, rows, sweep);
+  progress.clear();
+  if (options.json) {
+    Json list = Json::array();
+    for (const SweepRow& row : rows) list.push_back(json_of(row));
+    print_json({{"device", json_of(session.device->target())},
+                {"policy", name_of(policy)},
+                {"shard", {{"index", shard.index}, {"count", shard.count}}},
+                {"dry_run", options.sweep.dry_run},
+                {"rows", list}});
+  } else {
+    print_line(rows_text(rows));
+    print_line(options.sweep.dry_run ? time_text(rows, policy) : summary_text(rows));
+  }
+  if (interrupted()) return kExitInterrupted;
+  return count_of(rows, SweepState::failed) > 0 ? kExitFailure : kExitOk;
+}
+
+}  // namespace saccade::cli

@@ -1,0 +1,46 @@
+#include "runtime/capture.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+
+#include "base/log.h"
+
+namespace saccade {
+namespace {
+
+/// 0, or the error.
+int append(const std::string& path, const std::string& line) {
+  const int file = ::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
+  if (file < 0) return errno;
+  ssize_t written;
+  do {
+    written = ::write(file, line.data(), line.size());
+  } while (written < 0 && errno == EINTR);
+  const int error = written == static_cast<ssize_t>(line.size()) ? 0 : written < 0 ? errno : ENOSPC;
+  ::close(file);
+  return error;
+}
+
+}  // namespace
+
+Capture::Capture(std::string path) : path_(std::move(path)) {
+  if (!path_.empty()) return;
+  if (const char* const given = secure_getenv("SACCADE_CAPTURE"); given != nullptr) path_ = given;
+}
+
+void Capture::record(const Problem& problem, const Shape& shape) {
+  const std::lock_guard lock(mutex_);
+  if (path_.empty()) return;
+  const int error = append(path_, fmt::format("{{\"problem\":{},\"shape\":{}}}\n", to_json(problem), to_json(shape)));
+  if (error == 0) return;
+  log::warn_once(fmt::format("{}: {}; nothing more is captured", path_, std::strerror(error)));
+  path_.clear();
+}
+
+}  // namespace saccade

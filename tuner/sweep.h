@@ -1,0 +1,54 @@
+// A sweep: tunes one case after another and leaves each winner in the cache as soon as it is known.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runtime/engine.h"
+#include "tuner/profile.h"
+#include "tuner/tune.h"
+
+namespace saccade::tuner {
+
+enum class SweepState : std::uint8_t {
+  to_measure,   ///< not looked at yet, or not reached before the budget or the user ended the sweep
+  known,        ///< the cache has a winner of the same or a more thorough policy
+  unsupported,  ///< no kernel does it on this device; `note` says why
+  measured,
+  failed,  ///< nothing could be measured; `note` says why
+};
+const char* name_of(SweepState state);
+
+struct SweepRow {
+  SweepCase item;
+  SweepState state = SweepState::to_measure;
+  std::string note;
+  std::string family;
+  Schedule schedule;  ///< the winner; of measured rows
+  double default_us = 0, winner_us = 0, gain = 0, elapsed_ms = 0;
+};
+
+struct SweepOptions {
+  TuningPolicy policy = TuningPolicy::normal;
+  double budget_ms = std::numeric_limits<double>::infinity();  ///< wall time; the case that is running is cut to it
+  bool again = false;                                          ///< measure known cases too
+  const std::atomic<bool>* cancel = nullptr;                   ///< what is measured by then is kept
+  /// Before each case that is measured: its index among `total`, which ones are known is not counted.
+  std::function<void(int index, int total, const SweepRow& row)> started;
+  std::function<void(const TuneProgress&)> progress;
+};
+
+/// Which of the cases (distinct_cases) a sweep would measure: fills state, note and family, measures nothing.
+std::vector<SweepRow> plan_sweep(Engine& engine, const std::shared_ptr<const Device>& device,
+                                 const std::vector<SweepCase>& cases, const SweepOptions& options);
+
+/// Measures the rows of a plan that are to be measured, in their order. Each winner is on disk before the next case begins, so that
+/// a sweep that is killed loses at most the case that was running.
+void run_sweep(Engine& engine, const std::shared_ptr<const Device>& device, std::vector<SweepRow>& rows,
+               const SweepOptions& options);
+
+}  // namespace saccade::tuner
