@@ -37,6 +37,15 @@ Outcome list_rows(Database& database, const std::string& layer, std::vector<Entr
   return Outcome::ok;
 }
 
+Outcome read_tuned_rows(Database& database, const std::string& layer, std::vector<TunedRow>* rows) {
+  return database.read_all(Table::tuned, [&](bool well_formed, const std::string&, StoredRow stored) {
+    Row row;
+    std::string key;
+    if (!well_formed || decode_any(Table::tuned, std::move(stored), &key, &row) != Decoded::ok) return;
+    rows->push_back({std::move(key), {std::move(row.content), std::move(row.details)}, std::move(row.label), layer});
+  });
+}
+
 Outcome verify_rows(Database& database, const std::string& layer, const std::function<KeyHash(std::string_view)>& hash,
                     std::vector<std::string>* faults) {
   const Outcome structure =

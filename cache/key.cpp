@@ -22,7 +22,45 @@ void append_field(std::string& out, std::string_view name, char type, std::strin
 /// libsodium picks its SIMD implementation of BLAKE2b in sodium_init; hashing works without, but slower.
 void initialise_sodium() { [[maybe_unused]] static const int once = sodium_init(); }
 
+/// Takes 8 bytes from the front of `bytes`; nothing when there are fewer.
+std::optional<std::uint64_t> take_integer(std::string_view& bytes) {
+  if (bytes.size() < 8) return std::nullopt;
+  std::uint64_t value = 0;
+  for (std::size_t i = 0; i < 8; ++i) value |= std::uint64_t{static_cast<unsigned char>(bytes[i])} << (8 * i);
+  bytes.remove_prefix(8);
+  return value;
+}
+
+/// Takes what append_integer counted from the front of `bytes`.
+std::optional<std::string_view> take_counted(std::string_view& bytes) {
+  const std::optional<std::uint64_t> size = take_integer(bytes);
+  if (!size || *size > bytes.size()) return std::nullopt;
+  const std::string_view taken = bytes.substr(0, *size);
+  bytes.remove_prefix(*size);
+  return taken;
+}
+
 }  // namespace
+
+std::optional<std::vector<KeyField>> fields_of(std::string_view key) {
+  std::vector<KeyField> fields;
+  while (!key.empty()) {
+    const auto name = take_counted(key);
+    if (!name || key.empty()) return std::nullopt;
+    const char type = key.front();
+    key.remove_prefix(1);
+    auto value = take_counted(key);
+    if (!value || (type != 's' && type != 'i') || (type == 'i' && value->size() != 8)) return std::nullopt;
+    KeyField field{.name = std::string(*name), .is_number = type == 'i', .text = {}, .number = 0};
+    if (field.is_number) {
+      field.number = static_cast<std::int64_t>(*take_integer(*value));
+    } else {
+      field.text = *value;
+    }
+    fields.push_back(std::move(field));
+  }
+  return fields;
+}
 
 KeyBuilder& KeyBuilder::add(std::string_view name, std::string_view value) {
   append_field(bytes_, name, 's', value);

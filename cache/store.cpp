@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <ctime>
 #include <functional>
+#include <set>
 #include <utility>
 
 #include "base/log.h"
@@ -46,6 +47,7 @@ class LayeredStore final : public Store, public ForkParticipant {
   void flush() override;
   std::vector<LayerStatistics> statistics() override;
   std::vector<Entry> list() override;
+  std::vector<TunedRow> tuned_rows() override;
   std::vector<std::string> verify() override;
   Expected<std::int64_t> trim(std::int64_t max_bytes) override;
   std::string user_path() const override { return user_is_there_ ? user_->path() : std::string(); }
@@ -359,6 +361,23 @@ std::vector<Entry> LayeredStore::list() {
                    log::warn_once(fmt::format("cache: {} {}", path, describe(outcome)));
                  });
   return entries;
+}
+
+std::vector<TunedRow> LayeredStore::tuned_rows() {
+  std::vector<TunedRow> rows;
+  if (!is_usable()) return rows;
+  flush();
+  for (const MemoryLayer::Entry& entry : memory_only_entries())
+    if (entry.layer == kMemory && entry.table == Table::tuned)
+      rows.push_back({*entry.key, {entry.row->content, entry.row->details}, entry.row->label, kMemory});
+  inspect_layers(
+      [&](Database& database, const std::string& path, bool) { return read_tuned_rows(database, path, &rows); },
+      [](const std::string& path, Outcome outcome) {
+        log::warn_once(fmt::format("cache: {} {}", path, describe(outcome)));
+      });
+  std::set<std::string> seen;  // layers come in the order in which they are looked at
+  std::erase_if(rows, [&](const TunedRow& row) { return !seen.insert(row.key).second; });
+  return rows;
 }
 
 std::vector<std::string> LayeredStore::verify() {

@@ -24,6 +24,16 @@ class KeyBuilder {
   std::string bytes_;
 };
 
+/// A field as KeyBuilder was given it.
+struct KeyField {
+  std::string name;
+  bool is_number = false;
+  std::string text;  ///< of a field that is no number
+  std::int64_t number = 0;
+};
+/// The inverse of KeyBuilder; nothing for bytes that it did not make.
+std::optional<std::vector<KeyField>> fields_of(std::string_view key);
+
 struct Binary {
   std::string code;      ///< cubin or ELF object, raw
   std::string metadata;  ///< JSON provenance: registers, spills, compile time, compiler; not in the key
@@ -36,6 +46,13 @@ struct Tuned {
 
 struct Rejected {
   std::string reason;
+};
+
+struct TunedRow {
+  std::string key;
+  Tuned tuned;
+  std::string label;
+  std::string layer;  ///< path, or "memory"
 };
 
 struct Options {
@@ -95,6 +112,8 @@ class Store {
 
   virtual std::vector<LayerStatistics> statistics() = 0;
   virtual std::vector<Entry> list() = 0;
+  /// The tuned rows of all layers, of each key the one that find_tuned() would give. Damaged ones are left out.
+  virtual std::vector<TunedRow> tuned_rows() = 0;
   /// Reads every row of every layer; one line for each fault found, empty when all is well.
   virtual std::vector<std::string> verify() = 0;
   /// Evicts least recently used binaries, then rejected rows, until the user database holds at most `max_bytes`; tuned

@@ -327,7 +327,15 @@ void add_cache_commands(CLI::App& app, Options& options) {
   trim->add_option("--max-size", options.cache.max_size, "what may stay, such as 200M (units K, M, G)")
       ->type_name("SIZE")
       ->required();
-  command->footer("Examples:\n  saccade cache stat\n  saccade cache trim --max-size 200M");
+  CLI::App* const export_rows =
+      add("export", "Write the tuned schedules as text: JSON lines, sorted, for git and other hosts");
+  export_rows->add_option("file", options.cache.files, "the file to write")->type_name("FILE")->required()->expected(1);
+  CLI::App* const import_rows = add("import", "Put tuned schedules of such files into the user's cache");
+  import_rows->add_option("files", options.cache.files, "files that export wrote")->type_name("FILE")->required();
+  import_rows->add_flag("--replace", options.cache.replace, "also where the user's cache has another winner");
+  command->footer(
+      "Examples:\n  saccade cache stat\n  saccade cache trim --max-size 200M\n"
+      "  saccade cache export h200.jsonl\n  saccade cache import h200.jsonl");
 }
 
 /// Every flag alike: an empty value is a mistake (of a script's unset variable, mostly), and so is a value of a switch.

@@ -1,11 +1,18 @@
-// saccade cache stat | ls | verify | trim.
+// saccade cache stat | ls | verify | trim | export | import.
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <ctime>
+#include <iterator>
 #include <limits>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
 
+#include "cache/row_text.h"
+#include "cli/byte_source.h"
 #include "cli/commands.h"
 #include "cli/json_output.h"
 #include "cli/numbers.h"
@@ -102,17 +109,62 @@ Expected<int> trim(cache::Store& store, const Options& options) {
   return kExitOk;
 }
 
+Expected<int> export_rows(cache::Store& store, const Options& options) {
+  const std::vector<cache::TunedRow> rows = store.tuned_rows();
+  const std::string text = cache::text_of_rows(rows);
+  const std::span<const std::byte> piece = std::as_bytes(std::span(text));
+  SACCADE_TRY(write_file(options.cache.files.front(), std::span(&piece, 1)));
+  if (options.json) {
+    print_json({{"rows", rows.size()}, {"bytes", text.size()}});
+  } else {
+    print_line(fmt::format("{} tuned schedules, {}", rows.size(), human_bytes(static_cast<double>(text.size()))));
+  }
+  return kExitOk;
+}
+
+/// All files are read before anything is put.
+Expected<int> import_rows(cache::Store& store, const Options& options) {
+  constexpr std::uint64_t kMaxBytes = std::uint64_t{64} << 20;
+  if (store.user_path().empty()) return Status::io_error("there is no user database to import into");
+  std::vector<cache::TunedRow> rows;
+  for (const std::string& path : options.cache.files) {
+    SACCADE_ASSIGN(const std::string text, read_text_file(path, kMaxBytes));
+    auto read = cache::rows_of_text(text);
+    if (!read.ok()) return Status::invalid_argument(fmt::format("{}: {}", path, read.status().message()));
+    std::move(read->begin(), read->end(), std::back_inserter(rows));
+  }
+  int added = 0, replaced = 0, kept = 0;
+  for (cache::TunedRow& row : rows) {
+    const std::optional<cache::Tuned> there = store.find_tuned(row.key);
+    if (there && !options.cache.replace) {
+      ++kept;
+      continue;
+    }
+    ++(there ? replaced : added);
+    store.put_tuned(row.key, std::move(row.tuned), row.label);
+  }
+  store.flush();
+  if (options.json) {
+    print_json({{"added", added}, {"replaced", replaced}, {"kept", kept}});
+  } else {
+    print_line(fmt::format("{} added, {} replaced, {} left as they were", added, replaced, kept));
+  }
+  return kExitOk;
+}
+
 }  // namespace
 
 Expected<int> cache_command(const Options& options) {
   cache::Options store_options;
   store_options.directory = options.engine.cache_dir;
   store_options.packs = options.cache.packs;
-  store_options.read_only = options.cache.action != "trim";
+  store_options.read_only = options.cache.action != "trim" && options.cache.action != "import";
   const auto store = cache::Store::open(store_options);
   if (options.cache.action == "stat") return print_statistics(*store, options.json);
   if (options.cache.action == "ls") return print_entries(*store, options.json);
   if (options.cache.action == "verify") return print_verification(*store, options.json);
+  if (options.cache.action == "export") return export_rows(*store, options);
+  if (options.cache.action == "import") return import_rows(*store, options);
   return trim(*store, options);
 }
 

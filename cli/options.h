@@ -66,6 +66,8 @@ struct SweepFlags {
 
 struct CacheOptions {
   std::string action;
+  std::vector<std::string> files;  ///< export: one; import: any number
+  bool replace = false;
   std::string max_size;
   std::vector<std::string> packs;
 };

@@ -385,8 +385,21 @@ TEST_F(Command, SweepMeasuresOnceAndResumes) {
   EXPECT_EQ(states("--again --shard 1/2"), (States{"measured"}));
   const Outcome deeper = run("sweep profile.json --dry-run --tuning normal");
   EXPECT_NE(deeper.out.find("2 to measure, at most 0:30"), std::string::npos) << deeper.out;
-  const Outcome explained = run("explain --json --dtype f32 --head-dim 16 --heads 2 --seqlen 32");
-  EXPECT_TRUE(explained.json()["tuned"].is_object()) << explained.out;
+  const std::string explain = "explain --json --dtype f32 --head-dim 16 --heads 2 --seqlen 32";
+  EXPECT_TRUE(run(explain).json()["tuned"].is_object());
+
+  // To another host's cache, as text.
+  EXPECT_EQ(run("cache export --json rows.jsonl").json()["rows"], 2);
+  const std::string other = " --cache-dir " + path("other");
+  EXPECT_TRUE(run(explain + other).json()["tuned"].is_null());
+  EXPECT_EQ(run("cache import rows.jsonl --json" + other).json()["added"], 2);
+  EXPECT_EQ(run("cache import rows.jsonl --json" + other).json()["kept"], 2);
+  EXPECT_EQ(run("cache import rows.jsonl --replace --json" + other).json()["replaced"], 2);
+  EXPECT_TRUE(run(explain + other).json()["tuned"].is_object());
+  EXPECT_EQ(run("cache export --json again.jsonl" + other).json()["rows"], 2);
+  EXPECT_EQ(run("cache export --json nowhere/rows.jsonl").exit_code, 1);
+  std::ofstream(path("bad.jsonl")) << "[]";
+  expect_error(run("cache import bad.jsonl" + other), 2, "bad.jsonl: line 1: no JSON object");
 }
 
 TEST_F(Command, SweepTakesACaptureOfTheCommandsOwnCalls) {

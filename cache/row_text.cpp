@@ -1,0 +1,129 @@
+#include "cache/row_text.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <utility>
+
+namespace saccade::cache {
+namespace {
+
+using Json = nlohmann::ordered_json;  // keys are read back in the order in which their fields were added
+
+constexpr std::size_t kMaxBytes = std::size_t{64} << 20;
+constexpr int kMaxDepth = 16;
+
+std::string dump(const Json& value) { return value.dump(-1, ' ', false, Json::error_handler_t::replace); }
+
+bool is_nested_too_deep(std::string_view text) {
+  int depth = 0;
+  for (const char c : text) {
+    depth += c == '{' || c == '[' ? 1 : c == '}' || c == ']' ? -1 : 0;
+    if (depth > kMaxDepth) return true;
+  }
+  return false;
+}
+
+/// The object that `text` is, if its text comes back from it; else a string.
+Json value_of_text(const std::string& text) {
+  if (text.starts_with('{') && !is_nested_too_deep(text)) {
+    Json object = Json::parse(text, nullptr, false);
+    if (object.is_object() && dump(object) == text) return object;
+  }
+  return text;
+}
+
+/// Nothing for what value_of_text() does not give.
+std::optional<std::string> text_of_value(const Json& value) {
+  if (value.is_string()) return value.get<std::string>();
+  if (value.is_object()) return dump(value);
+  return std::nullopt;
+}
+
+Status wrong(const std::string& what) { return Status::invalid_argument(what); }
+
+Expected<std::string> key_of(const Json& object) {
+  if (!object.is_object()) return wrong("\"key\" must be an object");
+  KeyBuilder key;
+  for (const auto& [name, value] : object.items()) {
+    if (value.is_number_integer()) {
+      key.add(name, value.get<std::int64_t>());
+    } else if (const auto text = text_of_value(value)) {
+      key.add(name, *text);
+    } else {
+      return wrong(fmt::format("\"key\": \"{}\" must be a whole number, a string or an object", name));
+    }
+  }
+  if (!object.contains("table") || object["table"] != "tuned") {
+    return wrong("\"key\" is not that of a tuned row: its \"table\" must be \"tuned\"");
+  }
+  return key.bytes();
+}
+
+Expected<TunedRow> row_of_line(std::string_view line) {
+  if (is_nested_too_deep(line)) return wrong(fmt::format("nested more than {} levels deep", kMaxDepth));
+  const Json object = Json::parse(line, nullptr, false);
+  if (!object.is_object()) return wrong("no JSON object");
+  for (const auto& [name, value] : object.items()) {
+    if (name != "key" && name != "label" && name != "provenance" && name != "schedule")
+      return wrong("unknown member; known are key, label, provenance, schedule");
+  }
+  TunedRow row;
+  for (const auto& [name, text] : {std::pair{"label", &row.label}, std::pair{"provenance", &row.tuned.provenance},
+                                   std::pair{"schedule", &row.tuned.schedule}}) {
+    if (!object.contains(name)) return wrong(fmt::format("\"{}\" is missing", name));
+    auto value = text_of_value(object[name]);
+    if (!value) return wrong(fmt::format("\"{}\" must be a string or an object", name));
+    *text = std::move(*value);
+  }
+  if (!object.contains("key")) return wrong("\"key\" is missing");
+  SACCADE_ASSIGN(row.key, key_of(object["key"]));
+  return row;
+}
+
+}  // namespace
+
+std::string text_of_rows(const std::vector<TunedRow>& rows) {
+  std::set<std::string> lines;
+  for (const TunedRow& row : rows) {
+    const auto fields = fields_of(row.key);
+    if (!fields) continue;
+    Json key = Json::object();
+    for (const KeyField& field : *fields) {
+      if (field.is_number) {
+        key[field.name] = field.number;
+      } else {
+        key[field.name] = value_of_text(field.text);
+      }
+    }
+    if (key.size() != fields->size()) continue;  // a name stands twice
+    const Json line = {{"key", std::move(key)},
+                       {"label", row.label},
+                       {"provenance", value_of_text(row.tuned.provenance)},
+                       {"schedule", value_of_text(row.tuned.schedule)}};
+    lines.insert(dump(line));
+  }
+  std::string text;
+  for (const std::string& line : lines) text += line + "\n";
+  return text;
+}
+
+Expected<std::vector<TunedRow>> rows_of_text(std::string_view text) {
+  if (text.size() > kMaxBytes)
+    return wrong(fmt::format("{} bytes of rows; at most {} are possible", text.size(), kMaxBytes));
+  std::vector<TunedRow> rows;
+  for (std::size_t number = 1; !text.empty(); ++number) {
+    const std::size_t end = std::min(text.find('\n'), text.size());
+    const std::string_view line = text.substr(0, end);
+    text.remove_prefix(std::min(end + 1, text.size()));
+    if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
+    Expected<TunedRow> row = row_of_line(line);
+    if (!row.ok()) return wrong(fmt::format("line {}: {}", number, row.status().message()));
+    rows.push_back(std::move(row).value());
+  }
+  return rows;
+}
+
+}  // namespace saccade::cache
