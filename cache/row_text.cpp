@@ -17,20 +17,22 @@ constexpr int kMaxDepth = 16;
 
 std::string dump(const Json& value) { return value.dump(-1, ' ', false, Json::error_handler_t::replace); }
 
-bool is_nested_too_deep(std::string_view text) {
-  int depth = 0;
-  for (const char c : text) {
-    depth += c == '{' || c == '[' ? 1 : c == '}' || c == ']' ? -1 : 0;
-    if (depth > kMaxDepth) return true;
-  }
-  return false;
+/// `discarded` when it is no JSON. Sets `too_deep`, and keeps nothing more, beyond kMaxDepth: dump() recurses.
+Json parse(std::string_view text, bool& too_deep) {
+  too_deep = false;
+  const auto check = [&](int depth, Json::parse_event_t, Json&) {
+    too_deep = too_deep || depth > kMaxDepth;
+    return !too_deep;
+  };
+  return Json::parse(text, check, false);
 }
 
 /// The object that `text` is, if its text comes back from it; else a string.
 Json value_of_text(const std::string& text) {
-  if (text.starts_with('{') && !is_nested_too_deep(text)) {
-    Json object = Json::parse(text, nullptr, false);
-    if (object.is_object() && dump(object) == text) return object;
+  bool too_deep = false;
+  if (text.starts_with('{')) {
+    Json object = parse(text, too_deep);
+    if (!too_deep && object.is_object() && dump(object) == text) return object;
   }
   return text;
 }
@@ -63,8 +65,9 @@ Expected<std::string> key_of(const Json& object) {
 }
 
 Expected<TunedRow> row_of_line(std::string_view line) {
-  if (is_nested_too_deep(line)) return wrong(fmt::format("nested more than {} levels deep", kMaxDepth));
-  const Json object = Json::parse(line, nullptr, false);
+  bool too_deep = false;
+  const Json object = parse(line, too_deep);
+  if (too_deep) return wrong(fmt::format("nested more than {} levels deep", kMaxDepth));
   if (!object.is_object()) return wrong("no JSON object");
   for (const auto& [name, value] : object.items()) {
     if (name != "key" && name != "label" && name != "provenance" && name != "schedule")
@@ -76,6 +79,8 @@ Expected<TunedRow> row_of_line(std::string_view line) {
     if (!object.contains(name)) return wrong(fmt::format("\"{}\" is missing", name));
     auto value = text_of_value(object[name]);
     if (!value) return wrong(fmt::format("\"{}\" must be a string or an object", name));
+    if (value->starts_with('{') && (parse(*value, too_deep), too_deep) && name != std::string_view("label"))
+      return wrong(fmt::format("\"{}\" is nested more than {} levels deep", name, kMaxDepth));
     *text = std::move(*value);
   }
   if (!object.contains("key")) return wrong("\"key\" is missing");
@@ -89,7 +94,7 @@ std::string text_of_rows(const std::vector<TunedRow>& rows) {
   std::set<std::string> lines;
   for (const TunedRow& row : rows) {
     const auto fields = fields_of(row.key);
-    if (!fields) continue;
+    if (!fields || fields->empty() || fields->front().name != "table" || fields->front().text != "tuned") continue;
     Json key = Json::object();
     for (const KeyField& field : *fields) {
       if (field.is_number) {

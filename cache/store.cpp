@@ -47,7 +47,7 @@ class LayeredStore final : public Store, public ForkParticipant {
   void flush() override;
   std::vector<LayerStatistics> statistics() override;
   std::vector<Entry> list() override;
-  std::vector<TunedRow> tuned_rows() override;
+  Expected<std::vector<TunedRow>> tuned_rows() override;
   std::vector<std::string> verify() override;
   Expected<std::int64_t> trim(std::int64_t max_bytes) override;
   std::string user_path() const override { return user_is_there_ ? user_->path() : std::string(); }
@@ -363,18 +363,21 @@ std::vector<Entry> LayeredStore::list() {
   return entries;
 }
 
-std::vector<TunedRow> LayeredStore::tuned_rows() {
+Expected<std::vector<TunedRow>> LayeredStore::tuned_rows() {
   std::vector<TunedRow> rows;
-  if (!is_usable()) return rows;
+  if (!is_usable()) return Status::io_error("the cache was opened by another process, and this one was not forked");
   flush();
+  if (!left_out_.empty()) return Status::io_error(fmt::format("{}", fmt::join(left_out_, "; ")));
+  if (!user_is_there_ && packs_.empty() && memory_only_entries().empty())
+    return Status::not_found("there is no database to read");
   for (const MemoryLayer::Entry& entry : memory_only_entries())
     if (entry.layer == kMemory && entry.table == Table::tuned)
       rows.push_back({*entry.key, {entry.row->content, entry.row->details}, entry.row->label, kMemory});
+  std::string failure;
   inspect_layers(
       [&](Database& database, const std::string& path, bool) { return read_tuned_rows(database, path, &rows); },
-      [](const std::string& path, Outcome outcome) {
-        log::warn_once(fmt::format("cache: {} {}", path, describe(outcome)));
-      });
+      [&](const std::string& path, Outcome outcome) { failure = fmt::format("{} {}", path, describe(outcome)); });
+  if (!failure.empty()) return Status::io_error(failure);
   std::set<std::string> seen;  // layers come in the order in which they are looked at
   std::erase_if(rows, [&](const TunedRow& row) { return !seen.insert(row.key).second; });
   return rows;

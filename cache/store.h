@@ -112,8 +112,10 @@ class Store {
 
   virtual std::vector<LayerStatistics> statistics() = 0;
   virtual std::vector<Entry> list() = 0;
-  /// The tuned rows of all layers, of each key the one that find_tuned() would give. Damaged ones are left out.
-  virtual std::vector<TunedRow> tuned_rows() = 0;
+  /// What the table of tuned rows holds in all layers, measurements of interrupted searches among it; of each key the row that
+  /// find_tuned() would give. Damaged rows are left out. `io_error` when a layer could not be read as a whole, `not_found` when
+  /// there is none.
+  virtual Expected<std::vector<TunedRow>> tuned_rows() = 0;
   /// Reads every row of every layer; one line for each fault found, empty when all is well.
   virtual std::vector<std::string> verify() = 0;
   /// Evicts least recently used binaries, then rejected rows, until the user database holds at most `max_bytes`; tuned

@@ -256,7 +256,9 @@ void add_sweep(CLI::App& app, Options& options) {
   command->add_option("profiles", s.profiles, "JSON profiles or captures")->type_name("FILE")->required();
   command->add_flag("--dry-run", s.dry_run, "say what would be measured and for how long, and measure nothing");
   command->add_flag("--again", s.again, "also measure what the cache has a winner for");
-  command->add_option("--budget", s.budget, "seconds after which no further problem is begun (default: none)")
+  command
+      ->add_option("--budget", s.budget,
+                   "seconds; a problem whose race they cut short is measured again next time (default: none)")
       ->check(number(0.0, 1e9));
   command
       ->add_option("--shard", s.shard,
@@ -276,7 +278,7 @@ void add_sweep(CLI::App& app, Options& options) {
       "Examples:\n"
       "  saccade sweep --dry-run llama.json\n"
       "  saccade sweep --device cuda --tuning exhaustive --budget 3600 llama.json qwen.json\n"
-      "  srun --array=0-7 saccade sweep --device cuda --shard auto llama.json");
+      "  sbatch --array=0-7 --wrap \"saccade sweep --device cuda --shard auto llama.json\"");
 }
 
 void add_bench(CLI::App& app, Options& options) {

@@ -7,7 +7,9 @@
 #include <iterator>
 #include <limits>
 #include <optional>
+#include <set>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -17,6 +19,7 @@
 #include "cli/json_output.h"
 #include "cli/numbers.h"
 #include "cli/output.h"
+#include "cli/session.h"
 
 namespace saccade::cli {
 namespace {
@@ -110,14 +113,15 @@ Expected<int> trim(cache::Store& store, const Options& options) {
 }
 
 Expected<int> export_rows(cache::Store& store, const Options& options) {
-  const std::vector<cache::TunedRow> rows = store.tuned_rows();
-  const std::string text = cache::text_of_rows(rows);
+  SACCADE_ASSIGN(const std::vector<cache::TunedRow> found, store.tuned_rows());
+  const std::string text = cache::text_of_rows(found);
+  const auto rows = std::count(text.begin(), text.end(), '\n');
   const std::span<const std::byte> piece = std::as_bytes(std::span(text));
   SACCADE_TRY(write_file(options.cache.files.front(), std::span(&piece, 1)));
   if (options.json) {
-    print_json({{"rows", rows.size()}, {"bytes", text.size()}});
+    print_json({{"rows", rows}, {"bytes", text.size()}});
   } else {
-    print_line(fmt::format("{} tuned schedules, {}", rows.size(), human_bytes(static_cast<double>(text.size()))));
+    print_line(fmt::format("{} tuned schedules, {}", rows, human_bytes(static_cast<double>(text.size()))));
   }
   return kExitOk;
 }
@@ -125,7 +129,7 @@ Expected<int> export_rows(cache::Store& store, const Options& options) {
 /// All files are read before anything is put.
 Expected<int> import_rows(cache::Store& store, const Options& options) {
   constexpr std::uint64_t kMaxBytes = std::uint64_t{64} << 20;
-  if (store.user_path().empty()) return Status::io_error("there is no user database to import into");
+  SACCADE_TRY(check_writable(store));
   std::vector<cache::TunedRow> rows;
   for (const std::string& path : options.cache.files) {
     SACCADE_ASSIGN(const std::string text, read_text_file(path, kMaxBytes));
@@ -133,7 +137,9 @@ Expected<int> import_rows(cache::Store& store, const Options& options) {
     if (!read.ok()) return Status::invalid_argument(fmt::format("{}: {}", path, read.status().message()));
     std::move(read->begin(), read->end(), std::back_inserter(rows));
   }
+  constexpr int kTogether = 1000;  // the queue of writes holds a few thousand
   int added = 0, replaced = 0, kept = 0;
+  std::set<std::string> put;
   for (cache::TunedRow& row : rows) {
     const std::optional<cache::Tuned> there = store.find_tuned(row.key);
     if (there && !options.cache.replace) {
@@ -142,8 +148,12 @@ Expected<int> import_rows(cache::Store& store, const Options& options) {
     }
     ++(there ? replaced : added);
     store.put_tuned(row.key, std::move(row.tuned), row.label);
+    put.insert(row.key);
+    if ((added + replaced) % kTogether == 0) store.flush();
   }
-  store.flush();
+  SACCADE_ASSIGN(const std::vector<cache::TunedRow> there_now, store.tuned_rows());
+  for (const cache::TunedRow& row : there_now) put.erase(row.key);
+  if (!put.empty()) return Status::io_error(fmt::format("{} of {} rows could not be written", put.size(), rows.size()));
   if (options.json) {
     print_json({{"added", added}, {"replaced", replaced}, {"kept", kept}});
   } else {

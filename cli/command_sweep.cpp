@@ -157,12 +157,13 @@ Expected<int> sweep_command(const Options& options) {
   SACCADE_ASSIGN(const Shard shard, shard_from_flag(options.sweep.shard));
   SACCADE_ASSIGN(const std::vector<tuner::SweepCase> cases, cases_of(options.sweep));
   SACCADE_ASSIGN(const Session session, open_session(options.engine));
+  if (!options.sweep.dry_run) SACCADE_TRY(check_writable(session.engine->store()));
   Progress progress("sweep", 0, options.progress);
   tuner::SweepOptions sweep;
   sweep.policy = policy;
   sweep.again = options.sweep.again;
   sweep.cancel = &interrupted();
-  if (options.sweep.budget > 0) sweep.budget_ms = 1000 * options.sweep.budget;
+  if (options.sweep.budget) sweep.budget_ms = 1000 * *options.sweep.budget;
   sweep.started = [&](int index, int total, const SweepRow& row) {
     progress.step(index, fmt::format("{} of {}: {}", index + 1, total, name_of_row(row)));
   };

@@ -59,8 +59,8 @@ struct DemoOptions {
 
 struct SweepFlags {
   std::vector<std::string> profiles;
-  std::string shard;  ///< "I/N", or "auto"
-  double budget = 0;  ///< seconds; 0: none
+  std::string shard;             ///< "I/N", or "auto"
+  std::optional<double> budget;  ///< seconds; not given: none
   bool dry_run = false, again = false;
 };
 

@@ -36,6 +36,14 @@ Expected<std::shared_ptr<Engine>> open_engine(const EngineFlags& flags) {
   return Engine::create(options);
 }
 
+Status check_writable(cache::Store& store) {
+  for (const cache::LayerStatistics& layer : store.statistics())
+    if (layer.writable && layer.path == store.user_path()) return {};
+  return Status::io_error(store.user_path().empty()
+                              ? "there is no user database to write to; --cache-dir names its folder"
+                              : fmt::format("{} cannot be written", store.user_path()));
+}
+
 Expected<Session> open_session(const EngineFlags& flags) {
   Session session;
   SACCADE_ASSIGN(session.device, open_device(flags));

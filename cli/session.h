@@ -15,6 +15,9 @@ namespace saccade::cli {
 Expected<std::shared_ptr<const Device>> open_device(const EngineFlags& flags);
 Expected<std::shared_ptr<Engine>> open_engine(const EngineFlags& flags);
 
+/// `io_error` unless there is a user database that can be written.
+Status check_writable(cache::Store& store);
+
 struct Session {
   std::shared_ptr<Engine> engine;
   std::shared_ptr<const Device> device;

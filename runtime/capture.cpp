@@ -2,11 +2,13 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <utility>
 
 #include "base/log.h"
@@ -16,8 +18,14 @@ namespace {
 
 /// 0, or the error.
 int append(const std::string& path, const std::string& line) {
-  const int file = ::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
+  // A pipe without a reader would block.
+  const int file = ::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0644);
   if (file < 0) return errno;
+  struct stat status{};
+  if (::fstat(file, &status) != 0 || !S_ISREG(status.st_mode)) {
+    ::close(file);
+    return EINVAL;
+  }
   ssize_t written;
   do {
     written = ::write(file, line.data(), line.size());
@@ -37,7 +45,9 @@ Capture::Capture(std::string path) : path_(std::move(path)) {
 void Capture::record(const Problem& problem, const Shape& shape) {
   const std::lock_guard lock(mutex_);
   if (path_.empty()) return;
-  const int error = append(path_, fmt::format("{{\"problem\":{},\"shape\":{}}}\n", to_json(problem), to_json(shape)));
+  const std::string line = fmt::format("{{\"problem\":{},\"shape\":{}}}\n", to_json(problem), to_json(shape));
+  if (!written_.insert(std::hash<std::string>()(line)).second) return;
+  const int error = append(path_, line);
   if (error == 0) return;
   log::warn_once(fmt::format("{}: {}; nothing more is captured", path_, std::strerror(error)));
   path_.clear();

@@ -1,16 +1,18 @@
 // Captures: the problems and shapes that a program asks for, as a file that `saccade sweep` takes.
 #pragma once
 
+#include <cstddef>
 #include <mutex>
 #include <string>
+#include <unordered_set>
 
 #include "generator/problem.h"
 #include "generator/shape.h"
 
 namespace saccade {
 
-/// Appends one line {"problem": {...}, "shape": {...}} for each call of record(). Thread safe, and several processes may append to
-/// one file: each line is one write. A file that cannot be written is left alone after one warning.
+/// Appends one line {"problem": {...}, "shape": {...}} for each that is new to it. Thread safe, and several processes may append to
+/// one file: each line is one write. What cannot be written, or is no regular file, is left alone after one warning.
 class Capture {
  public:
   /// No path: the one in $SACCADE_CAPTURE, which is ignored in secure-execution mode; without either nothing is captured.
@@ -20,7 +22,8 @@ class Capture {
 
  private:
   std::mutex mutex_;
-  std::string path_;  ///< empty: captures nothing (any more)
+  std::string path_;                         ///< empty: captures nothing (any more)
+  std::unordered_set<std::size_t> written_;  ///< hashes of lines
 };
 
 }  // namespace saccade

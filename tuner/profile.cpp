@@ -30,8 +30,9 @@ Expected<std::vector<std::int64_t>> range_of(const Json& value, const char* key,
   SACCADE_ASSIGN(const std::int64_t step, times ? json::integer(value["times"], "times", 2, highest)
                                                 : json::integer(value["plus"], "plus", 1, highest));
   std::vector<std::int64_t> sizes;
-  for (std::int64_t size = from; size <= to && sizes.size() <= kMaxSizes; size = times ? size * step : size + step) {
+  for (std::int64_t size = from; sizes.size() <= kMaxSizes; size = times ? size * step : size + step) {
     sizes.push_back(size);
+    if (times ? size > to / step : size > to - step) break;
   }
   return sizes;
 }
@@ -93,6 +94,9 @@ Status add_shapes(const std::string& label, const Problem& problem, const Json& 
   const bool varlen = problem.layout == Layout::varlen;
   if (!varlen && shapes.contains("batch") && shapes.contains("tokens")) {
     return json::wrong_type("tokens", "left out where \"batch\" is given, or the other way round");
+  }
+  if (varlen && shapes.contains("tokens") && !shapes.contains("batch")) {
+    return json::wrong_type("tokens", "given with \"batch\", the number of sequences, for a packed problem");
   }
   SACCADE_ASSIGN(const auto heads_q, sizes_of(shapes, "heads_q", 1, kMaxSize));
   SACCADE_ASSIGN(const auto heads_kv, sizes_of(shapes, "heads_kv", -1, kMaxSize));

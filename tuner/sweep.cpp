@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
+#include <utility>
 
 #include "tuner/limits.h"
 #include "tuner/report.h"
@@ -34,7 +36,9 @@ void plan_row(Engine& engine, const Device& device, const SweepOptions& options,
   const auto known = engine.store().find_tuned(tuned_key(**family, item.problem, item.shape, device.target()));
   if (!known) return;
   const std::optional<TuningPolicy> policy = policy_of(*known);
-  if (policy && *policy >= options.policy) row.state = SweepState::known;
+  const Expected<Schedule> schedule = schedule_from_json(known->schedule);
+  const bool usable = schedule.ok() && (*family)->legal(item.problem, device.target(), item.shape, *schedule).ok();
+  if (usable && policy && *policy >= options.policy) row.state = SweepState::known;
 }
 
 void measure_row(Engine& engine, const std::shared_ptr<const Device>& device, const SweepOptions& options,
@@ -55,7 +59,11 @@ void measure_row(Engine& engine, const std::shared_ptr<const Device>& device, co
     return;
   }
   row.elapsed_ms = report->elapsed_ms;
-  if (report->rounds == 0 || report->cancelled) return;  // nothing was compared, or not to the end
+  const bool cut = tuning.budget_ms > 0 && !report->complete;
+  if (report->rounds == 0 || report->cancelled || cut) {  // would pass for a whole race
+    row.note = cut ? "cut short by the budget" : report->reason;
+    return;
+  }
   remember(engine, request, *report);
   engine.store().flush();
   row.state = SweepState::measured;
@@ -82,9 +90,16 @@ const char* name_of(SweepState state) {
 std::vector<SweepRow> plan_sweep(Engine& engine, const std::shared_ptr<const Device>& device,
                                  const std::vector<SweepCase>& cases, const SweepOptions& options) {
   std::vector<SweepRow> rows;
+  std::set<std::string> keys;
   for (const SweepCase& item : cases) {
-    rows.emplace_back().item = item;
-    plan_row(engine, *device, options, rows.back());
+    SweepRow row;
+    row.item = item;
+    plan_row(engine, *device, options, row);
+    const Family* const family = row.family.empty() ? nullptr : find_family(row.family);
+    // Shapes of as many heads and sequences together share a key.
+    if (family != nullptr && !keys.insert(tuned_key(*family, item.problem, item.shape, device->target())).second)
+      continue;
+    rows.push_back(std::move(row));
   }
   return rows;
 }
@@ -102,8 +117,10 @@ void run_sweep(Engine& engine, const std::shared_ptr<const Device>& device, std:
     const double left_ms = end_ms - limits.now_ms();
     if (limits.cancelled() || left_ms <= 0) return;
     if (options.started) options.started(index, total, row);
-    measure_row(engine, device, options, left_ms, row);
     ++index;
+    plan_row(engine, *device, options, row);  // another process may have measured it meanwhile
+    if (!waits(row)) continue;
+    measure_row(engine, device, options, left_ms, row);
   }
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <functional>
 #include <limits>
 #include <memory>
@@ -42,12 +43,12 @@ struct SweepOptions {
   std::function<void(const TuneProgress&)> progress;
 };
 
-/// Which of the cases (distinct_cases) a sweep would measure: fills state, note and family, measures nothing.
+/// Which of the cases a sweep would measure, one for each key of a winner: fills state, note and family, measures nothing.
 std::vector<SweepRow> plan_sweep(Engine& engine, const std::shared_ptr<const Device>& device,
                                  const std::vector<SweepCase>& cases, const SweepOptions& options);
 
-/// Measures the rows of a plan that are to be measured, in their order. Each winner is on disk before the next case begins, so that
-/// a sweep that is killed loses at most the case that was running.
+/// Measures the rows of a plan that are to be measured, in their order. Each winner is written before the next case begins, so
+/// that a sweep that is killed loses at most the case that was running. A race that the budget cuts short is not kept.
 void run_sweep(Engine& engine, const std::shared_ptr<const Device>& device, std::vector<SweepRow>& rows,
                const SweepOptions& options);
 

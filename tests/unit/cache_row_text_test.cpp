@@ -31,6 +31,13 @@ std::string refusal(const std::string& text) {
   return rows.ok() ? "" : rows.status().message();
 }
 
+/// {"a":{"a":...}}
+std::string deep(int levels) {
+  std::string text;
+  for (int i = 0; i < levels; ++i) text += R"({"a":)";
+  return text + "0" + std::string(static_cast<std::size_t>(levels), '}');
+}
+
 TEST(KeyFields, AreWhatTheBuilderWasGiven) {
   const std::string key = KeyBuilder().add("a", "x").add("", std::string("\0\xff", 2)).add("n", -5).bytes();
   const auto fields = fields_of(key);
@@ -80,7 +87,20 @@ TEST(RowText, RefusesWhatIsNoTunedRow) {
             "line 1: \"schedule\" must be a string or an object");
   EXPECT_EQ(refusal(R"({"key":{},"lable":"","provenance":"","schedule":""})"),
             "line 1: unknown member; known are key, label, provenance, schedule");
-  EXPECT_EQ(refusal(std::string(100'000, '[')), "line 1: nested more than 16 levels deep");
+  EXPECT_EQ(refusal(R"({"key":{"table":"tuned"},"label":")" + std::string(200, ']') + R"(","provenance":)" +
+                    deep(100'000) + R"(,"schedule":""})"),
+            "line 1: nested more than 16 levels deep");
+  std::string escaped = deep(300);
+  for (std::size_t at = 0; (at = escaped.find('"', at)) != std::string::npos; at += 2) escaped.insert(at, "\\");
+  EXPECT_EQ(refusal(R"({"key":{"table":"tuned"},"label":"","provenance":")" + escaped + R"(","schedule":""})"),
+            "line 1: \"provenance\" is nested more than 16 levels deep");
+  EXPECT_EQ(refusal(R"({"key":{"table":"tuned"},"label":"{{{{{{{{{{{{{{{{{{","provenance":"","schedule":""})"), "");
+}
+
+TEST(RowText, LeavesOutWhatIsNoWinner) {
+  TunedRow measurement = row(7);
+  measurement.key = KeyBuilder().add("table", "measurement").add("seqlen_q", 7).bytes();
+  EXPECT_EQ(text_of_rows({measurement, row(1)}), text_of_rows({row(1)}));
 }
 
 TEST(RowText, TheStoreGivesTheRowsOfAllLayers) {
@@ -91,7 +111,7 @@ TEST(RowText, TheStoreGivesTheRowsOfAllLayers) {
     const auto store = Store::open(options);
     for (const TunedRow& r : {row(1), row(2)}) store->put_tuned(r.key, r.tuned, r.label);
     store->flush();
-    EXPECT_EQ(store->tuned_rows().size(), 2u);
+    EXPECT_EQ(store->tuned_rows()->size(), 2u);
   }
   testing::TemporaryDirectory other;
   Options above;
@@ -102,7 +122,7 @@ TEST(RowText, TheStoreGivesTheRowsOfAllLayers) {
   mine.tuned.schedule = "mine";
   store->put_tuned(mine.key, mine.tuned, mine.label);
   store->flush();
-  const std::vector<TunedRow> rows = store->tuned_rows();
+  const std::vector<TunedRow> rows = *store->tuned_rows();
   ASSERT_EQ(rows.size(), 2u);
   EXPECT_EQ(rows[0].tuned.schedule, "mine");
   EXPECT_EQ(rows[1].tuned.schedule, row(1).tuned.schedule);

@@ -412,6 +412,26 @@ TEST_F(Command, SweepTakesACaptureOfTheCommandsOwnCalls) {
   EXPECT_EQ(outcome.json()["rows"][0]["shape"]["heads_q"], 2);
 }
 
+TEST_F(Command, ExportReplacesNoFileByWhatItCouldNotRead) {
+  std::ofstream(path("rows.jsonl")) << "precious";
+  expect_error(run("cache export rows.jsonl --cache-dir " + path("nowhere")), 1, "no database");
+  fs::create_directories(path("damaged"));
+  std::ofstream(path("damaged") + "/" +
+                fs::path(run("cache stat --json").json()["layers"][0]["path"]).filename().string())
+      << std::string(8192, 'x');
+  EXPECT_EQ(run("cache export rows.jsonl --cache-dir " + path("damaged")).exit_code, 1);
+  std::string text;
+  std::ifstream(path("rows.jsonl")) >> text;
+  EXPECT_EQ(text, "precious");
+}
+
+TEST_F(Command, SweepWithoutTimeMeasuresNothing) {
+  std::ofstream(path("good.json"))
+      << R"({"problems":[{"problem":{"dtype":"f32","head_dim":16},"shapes":{"heads_q":2,"seqlen":8}}]})";
+  const auto document = run("sweep good.json --budget 0 --json").json();
+  EXPECT_EQ(document["rows"][0]["state"], "to measure") << document.dump();
+}
+
 TEST_F(Command, SweepSaysWhatIsWrong) {
   std::ofstream(path("bad.json"))
       << R"({"problems":[{"problem":{"dtype":"f32","head_dim":16},"shapes":{"heads_q":2}}]})";

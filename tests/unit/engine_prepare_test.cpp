@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <sched.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -94,6 +95,15 @@ TEST_F(EnginePrepare, ACaptureThatCannotBeWrittenHarmsNobody) {
   const std::string warnings = testing::internal::GetCapturedStderr();
   EXPECT_THAT(warnings, HasSubstr("No such file or directory; nothing more is captured"));
   EXPECT_EQ(std::count(warnings.begin(), warnings.end(), '\n'), 1);
+}
+
+TEST_F(EnginePrepare, ACaptureIntoAPipeWithoutAReaderDoesNotWait) {
+  const fs::path pipe = folder_ / "pipe";
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  engine_ = new_engine(pipe);
+  testing::internal::CaptureStderr();
+  EXPECT_TRUE(prepare().ok());
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("nothing more is captured"));
 }
 
 TEST_F(EnginePrepare, CostModelChoosesAndTheReportSaysSo) {

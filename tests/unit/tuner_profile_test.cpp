@@ -47,6 +47,9 @@ TEST(Profile, RangesIncludeBothEndsAndTokensGiveTheBatch) {
     EXPECT_EQ(cases[i].shape.heads_kv, 16);
   }
   EXPECT_EQ(read(profile(R"({"heads_q":1,"seqlen":{"from":100,"to":400,"plus":150}})")).size(), 3u);
+  EXPECT_EQ(read(profile(R"({"heads_q":1,"seqlen":1048576,"tokens":{"from":8,"to":1099511627776,"times":4294967296}})"))
+                .size(),
+            2u);
 }
 
 TEST(Profile, PackedProblemsHaveTotals) {
@@ -94,6 +97,9 @@ TEST(Profile, ErrorsSayWhereAndWhat) {
             std::string::npos);
   EXPECT_NE(refusal(profile(R"({"heads_q":8,"seqlen":8,"length":8})")).find("unknown key \"length\""),
             std::string::npos);
+  EXPECT_EQ(refusal(profile(R"({"heads_q":8,"seqlen":64,"tokens":100})",
+                            R"({"dtype":"bf16","head_dim":64,"layout":"varlen"})")),
+            "problems[0]: \"tokens\" must be given with \"batch\", the number of sequences, for a packed problem");
   EXPECT_EQ(refusal(profile(R"({"heads_q":{"from":1,"to":512,"plus":1},"seqlen":{"from":1,"to":512,"plus":1}})")),
             "problems[0]: more than 65536 cases");
 }
