@@ -132,19 +132,26 @@ void add_cache(CLI::App& app, Options& options) {
   app.add_flag("--no-cache", e.no_cache, "neither read nor write the cache")->group(group)->excludes(directory);
 }
 
-void add_engine(CLI::App& app, Options& options, bool with_tuning) {
-  EngineFlags& e = options.engine;
-  const std::string group = "Machine";
-  app.add_option("--device", e.device, "cpu (default), cuda or cuda:N")->group(group);
-  app.add_option("--arch", e.arch,
-                 "restrict the CPU to avx2 or avx512; emit and compile: also sm_80 ... sm_120a, without a GPU")
-      ->group(group);
+constexpr const char* kMachine = "Machine";
+
+void add_machine(CLI::App& app, EngineFlags& e) {
+  app.add_option("--device", e.device, "cpu (default), cuda or cuda:N")->group(kMachine);
   app.add_option("--threads", e.threads, "CPU threads (default: all)")
       ->check(number(0, cpu::most_threads()))
-      ->group(group);
-  app.add_option("--schedule", e.schedule, "use this schedule: JSON or a JSON file")->type_name("JSON")->group(group);
+      ->group(kMachine);
+}
+
+void add_engine(CLI::App& app, Options& options, bool with_tuning) {
+  EngineFlags& e = options.engine;
+  add_machine(app, e);
+  app.add_option("--arch", e.arch,
+                 "restrict the CPU to avx2 or avx512; emit and compile: also sm_80 ... sm_120a, without a GPU")
+      ->group(kMachine);
+  app.add_option("--schedule", e.schedule, "use this schedule: JSON or a JSON file")
+      ->type_name("JSON")
+      ->group(kMachine);
   if (with_tuning)
-    app.add_option("--tuning", e.tuning, "off (cost model), quick (2 s), normal (15 s) or exhaustive")->group(group);
+    app.add_option("--tuning", e.tuning, "off (cost model), quick (2 s), normal (15 s) or exhaustive")->group(kMachine);
   add_cache(app, options);
 }
 
@@ -264,14 +271,9 @@ void add_sweep(CLI::App& app, Options& options) {
       ->add_option("--shard", s.shard,
                    "part I of N, from 0; \"auto\" takes both from Slurm, Open MPI or MPICH (PMI) variables")
       ->type_name("I/N");
-  EngineFlags& e = options.engine;
-  const std::string group = "Machine";
-  command->add_option("--device", e.device, "cpu (default), cuda or cuda:N")->group(group);
-  command->add_option("--threads", e.threads, "CPU threads (default: all)")
-      ->check(number(0, cpu::most_threads()))
-      ->group(group);
-  command->add_option("--tuning", e.tuning, "quick (2 s a problem), normal (15 s, default) or exhaustive")
-      ->group(group);
+  add_machine(*command, options.engine);
+  command->add_option("--tuning", options.engine.tuning, "quick (2 s a problem), normal (15 s, default) or exhaustive")
+      ->group(kMachine);
   add_cache(*command, options);
   command->footer(
       "Each winner is kept as soon as it is known: start a sweep that was interrupted again, and it goes on.\n\n"

@@ -44,8 +44,8 @@ void plan_row(Engine& engine, const Device& device, const SweepOptions& options,
 void measure_row(Engine& engine, const std::shared_ptr<const Device>& device, const SweepOptions& options,
                  double left_ms, SweepRow& row) {
   const expr::Bindings unknown;
-  const Expected<const Family*> family = choose_family(row.item.problem, device->target(), &row.item.shape);
-  const TuneRequest request{&row.item.problem, &row.item.shape, &unknown, *family, device, options.policy};
+  const TuneRequest request{&row.item.problem,       &row.item.shape, &unknown,
+                            find_family(row.family), device,          options.policy};
   TuneOptions tuning;
   const double budget_ms = rules_of(options.policy).budget_ms;
   if (left_ms < budget_ms) tuning.budget_ms = left_ms;
