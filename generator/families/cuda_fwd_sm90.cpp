@@ -168,7 +168,7 @@ LaunchGeometry launch_geometry(const Problem& problem, const Target& target, con
 
 const Family kCudaForwardSm90 = {
     .name = cuda_sm90::kName,
-    .version = 3,
+    .version = 4,
     .target_kind = Target::Kind::cuda,
     .supports = supports,
     .candidates = candidates,

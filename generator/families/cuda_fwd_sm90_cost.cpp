@@ -18,14 +18,17 @@ constexpr double kChainPerKey = 1.9;  ///< exponentials, sums, conversion
 constexpr double kScorePerKey = 8;    ///< what a score program adds
 constexpr double kMaskedPerKey = 16;  ///< of a tile that the mask cuts
 constexpr double kLongMaskPerKey = 60;
-constexpr double kCutByTables = 0.3;  ///< at most, of the tiles
-constexpr double kShallow = 8;        ///< loads that nothing hides, over the stages of K, for tiles of 64 keys
-constexpr double kShallowUneven = 1000, kShallowOfThree = 350;
-constexpr double kOneValue = 2500;  ///< with one stage of V, no product runs beside a load
-constexpr double kCrowded = 0.04;   ///< with more than 176 registers of accumulators
-constexpr double kRowTile = 1530;   ///< first tile, last product, O / l
-constexpr double kStoreFromRegisters = 2000;
-constexpr double kLateQuery = 750;     ///< where no warpgroup's Q is loaded ahead
+constexpr double kCutByTables = 0.3;                  ///< at most, of the tiles
+constexpr double kShallow = 4, kShallowUneven = 200;  ///< loads that nothing hides, for tiles of 64 keys
+constexpr double kShallowOfThree = 350;               ///< over the stages of K
+constexpr double kOneValue = 2500;                    ///< with one stage of V, no product runs beside a load
+constexpr double kCrowded = 0.04;                     ///< with more than 176 registers of accumulators
+constexpr double kRowTile = 1530;                     ///< first tile, last product, O / l
+constexpr double kStoreFromRegisters = 4.5, kStoreOfThree = 2000;  ///< O for each column; of three warpgroups all of it
+constexpr double kLateQuery = 750;  ///< where no warpgroup's Q is loaded ahead; nothing for two with uneven rows
+constexpr double kLateQueryTile =
+    0.012;                          ///< and of each tile, for two warpgroups (measured at 256 columns, not understood)
+constexpr double kTwoValues = 250;  ///< without a third stage of V, for one or two warpgroups
 constexpr double kUnevenThird = 2000;  ///< of a row tile whose third warpgroup has more keys than the first
 constexpr double kNoTurns = 0.024;     ///< what taking turns gains
 constexpr double kWide = 0.0012;       ///< for each key of a tile beyond 128
@@ -83,19 +86,22 @@ Cost cost(const Problem& problem, const Target& target, const Shape& shape, Mask
   const double narrow = 64 / tile_n;  // such tiles are over before the next ones are there
   const double shallow = (p.k_stages == 1 ? 600 : 0) + (p.v_stages == 1 ? kOneValue : 0) +
                          narrow * narrow * narrow *
-                             (p.warpgroups == 3 ? kShallowOfThree
+                             (p.warpgroups == 3 ? kShallowOfThree / static_cast<double>(p.k_stages)
                               : uneven          ? kShallowUneven
-                                                : kShallow) /
-                             static_cast<double>(p.k_stages);
+                                                : kShallow);
   const double standstill = (p.warpgroups != 3 ? kStandstill
                              : uneven          ? kStandstillOfThreeUneven
                                                : kStandstillOfThree) +
                             (accumulators(problem, p) > 176 ? kCrowded : 0);
+  const double late = uneven && p.warpgroups < 3
+                          ? 0
+                          : static_cast<double>(std::max<std::int64_t>(2 * p.warpgroups - p.q_slots, 0)) / warpgroups;
   const double tile = std::max(matrix * standstill + kPerTile, chain) *
-                          (1 + (p.ping_pong != 0 ? 0 : kNoTurns) + kWide * std::max(tile_n - 128, 0.0)) +
+                          (1 + (p.ping_pong != 0 ? 0 : kNoTurns) + kWide * std::max(tile_n - 128, 0.0) +
+                           (p.warpgroups == 3 ? 0 : late * kLateQueryTile)) +
                       shallow;
-  const double late = static_cast<double>(std::max<std::int64_t>(2 * p.warpgroups - p.q_slots, 0)) / warpgroups;
-  const double row_tile = kRowTile + (p.stages_output != 0 ? 0 : kStoreFromRegisters) + late * kLateQuery +
+  const double store = p.stages_output != 0 ? 0 : p.warpgroups == 3 ? kStoreOfThree : columns_v * kStoreFromRegisters;
+  const double row_tile = kRowTile + store + late * kLateQuery + (p.v_stages < 3 && p.warpgroups < 3 ? kTwoValues : 0) +
                           (uneven && p.warpgroups == 3 ? kUnevenThird : 0);
 
   // Even work ends in whole rounds of the blocks. Uneven work leaves a ragged end, unless short work comes last.

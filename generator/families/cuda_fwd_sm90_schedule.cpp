@@ -30,6 +30,12 @@ std::int64_t tile_bytes(std::int64_t rows, int head_dim) {
   return round_up(round_up(padded(head_dim), columns) / columns * rows * 2 * columns, 1024);
 }
 
+/// Of a warp: WarpgroupConfig::output_panels.
+std::int64_t output_bytes(int head_dim) {
+  const std::int64_t columns = round_up(padded(head_dim), panel_columns(head_dim));
+  return 16 * 2 * std::min<std::int64_t>(columns, 128);
+}
+
 }  // namespace
 
 Schedule to_schedule(const Parameters& parameters) { return schedule_of<Parameters>(kName, kFields, parameters); }
@@ -59,10 +65,10 @@ RegisterShares register_shares(const Problem& problem, const Parameters& p) {
 
 int register_estimate(const Problem& problem, const Parameters& p) {
   const int query = p.q_in_registers != 0 ? padded(problem.head_dim_qk) / 4 : 0;
-  const bool varlen = problem.layout == Layout::varlen;  // O leaves in two ways
+  const bool varlen = problem.layout == Layout::varlen;
   const int rules = (has_long_mask(problem) ? (varlen ? 16 : 10) : 0) + (problem.score.is_identity() ? 0 : 8);
   // Addresses and state, as ptxas 13.0 needed them.
-  const int rest = p.warpgroups == 1 ? 44 : varlen && p.warpgroups == 3 ? 58 : 30;
+  const int rest = p.warpgroups == 1 ? 44 : varlen && p.warpgroups == 3 ? 38 : 30;
   return accumulators(problem, p) + query + rules + rest;
 }
 
@@ -72,7 +78,7 @@ std::int64_t shared_bytes(const Problem& problem, const Parameters& p) {
   const std::int64_t tiles = p.q_slots * tile_bytes(64, problem.head_dim_qk) +
                              p.k_stages * tile_bytes(p.tile_n, problem.head_dim_qk) +
                              p.v_stages * tile_bytes(p.tile_n, problem.head_dim_v) +
-                             (p.stages_output != 0 ? 4 * p.warpgroups * tile_bytes(16, problem.head_dim_v) : 0);
+                             (p.stages_output != 0 ? 4 * p.warpgroups * output_bytes(problem.head_dim_v) : 0);
   constexpr std::int64_t kTileNotes = 8, kRowNoteBytes = 48;
   const std::int64_t row_notes = (p.q_slots + p.warpgroups - 1) / p.warpgroups + kTileNotes + 5,
                      barriers = 2 * (p.q_slots + p.k_stages + kTileNotes) + 3 * p.v_stages,
@@ -88,6 +94,8 @@ Status check(const Problem& problem, const Target& target, const Parameters& p) 
   if (p.q_slots < p.warpgroups || p.q_slots > 2 * p.warpgroups) {
     return refuse(fmt::format("{} slots of Q for {} warpgroups, which need one or two each", p.q_slots, p.warpgroups));
   }
+  if (p.stages_output != 0 && problem.layout == Layout::varlen)
+    return refuse("a tensor map for O knows where a tensor ends, but not where a sequence among others does");
   if (p.ping_pong != 0 && p.warpgroups == 1) return refuse("one warpgroup has none to take turns with");
   const std::int64_t shared = shared_bytes(problem, p);
   if (shared > target.shared_bytes_per_block) {
@@ -106,9 +114,9 @@ std::vector<Parameters> buildable(const Problem& problem, const Target& target) 
     Ahead q;
     std::int64_t k, v;
   };
-  constexpr std::array kStages = {Stages{none, 2, 2}, Stages{all, 2, 2}, Stages{none, 3, 2}, Stages{all, 3, 2},
-                                  Stages{all, 3, 3},  Stages{all, 4, 4}, Stages{one, 2, 2},  Stages{one, 3, 2},
-                                  Stages{none, 2, 1}, Stages{none, 1, 1}};
+  constexpr std::array kStages = {Stages{none, 2, 2}, Stages{all, 2, 2},  Stages{none, 3, 2}, Stages{all, 3, 2},
+                                  Stages{all, 3, 3},  Stages{all, 4, 4},  Stages{one, 2, 2},  Stages{one, 3, 2},
+                                  Stages{none, 2, 3}, Stages{none, 2, 1}, Stages{none, 1, 1}};
   Parameters p;
   const int most = problem.head_dim_v <= 128 ? 3 : 2;  // a third leaves too few registers for a wider O
   for (p.warpgroups = 1; p.warpgroups <= most; ++p.warpgroups) {

@@ -32,8 +32,11 @@ SACCADE_FN void tma_store(const TensorMap& map, const TilePlace& place, uint32 s
                : "memory");
 }
 SACCADE_FN void tma_store_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
-/// Until this thread's stores have read their shared memory.
-SACCADE_FN void tma_store_wait_read() { asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory"); }
+/// Until all but the last `pending` groups of this thread's stores have read their shared memory.
+template <int pending = 0>
+SACCADE_FN void tma_store_wait_read() {
+  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(pending) : "memory");
+}
 /// Until they are in global memory.
 SACCADE_FN void tma_store_wait() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
 

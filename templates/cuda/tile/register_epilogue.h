@@ -22,14 +22,17 @@ SACCADE_FN void transpose_quad(uint32 (&word)[4]) {
   exchange(word[1], word[3], high, 2);
 }
 
-/// The warp's rows to the tile at `tile`, 16 columns at a time.
+/// Panel `panel` of the warp's rows to `place`, 16 columns at a time.
 template <class Element, class Tile, int n>
-SACCADE_FN void stage_rows(const Accumulator<1, n>& o, const float (&inverse)[2], uint32 tile, uint32 lane) {
+SACCADE_FN void stage_panel(const Accumulator<1, n>& o, const float (&inverse)[2], int panel, uint32 place,
+                            uint32 lane) {
 #pragma unroll
-  for (int k = 0; k < n / 16; ++k) {
+  for (int step = 0; step < Tile::panel_columns / 16; ++step) {
+    const int k = panel * Tile::panel_columns / 16 + step;
+    if (k >= n / 16) continue;
     const float(&left)[4] = o[0][2 * k];
     const float(&right)[4] = o[0][2 * k + 1];
-    stmatrix_x4(tile + Tile::offset(lane % 16, 2 * k + lane / 16),
+    stmatrix_x4(place + Tile::offset(lane % 16, 2 * step + lane / 16),
                 pack<Element>(left[0] * inverse[0], left[1] * inverse[0]),
                 pack<Element>(left[2] * inverse[1], left[3] * inverse[1]),
                 pack<Element>(right[0] * inverse[0], right[1] * inverse[0]),

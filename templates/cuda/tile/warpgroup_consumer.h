@@ -179,7 +179,7 @@ struct Consumer {
         turn.pass();
         wgmma_wait<0, tile_n>(s);
       }
-      if (note.last()) release_query();
+      release_operands(note);
       if (has_keys) {
         if (Rules::has_score || moves) complete(s, note, tile_class);
         if (moves) softmax.template move_reference<tile_n>(s, factor);
@@ -189,7 +189,7 @@ struct Consumer {
     } else {
       if (state.has_weights) issue_values(state);
       turn.pass();
-      if (note.last()) release_query();
+      release_operands(note);
     }
     wgmma_wait<0, Config::columns_v>(state.o);
     if (steady || state.has_weights) {
@@ -206,7 +206,7 @@ struct Consumer {
       to_operands<Element, 0, half, tile_n>(state.p, s);
       if (moves && (steady || state.has_output)) rescale<Config::columns_v>(state.o, factor);
       if (!moves && Softmax::outgrown(added)) {  // a tile that needs no mask
-        multiply_again(s);
+        multiply_again(s, note);
         if (Rules::has_score) complete(s, note, tile_class);
         softmax.template move_reference<tile_n>(s, factor);
         added[0] = added[1] = 0.f;
@@ -218,9 +218,6 @@ struct Consumer {
       to_operands<Element, half, tile_n - half, tile_n>(state.p, s);
     }
     state.has_weights = has_keys;
-    release(shared.key_empty(k.slot));
-    k.advance();
-    // Only now: V comes after the next tile's K, which may need the slot.
     if (!has_keys) pass_over_values();
     return note;
   }
@@ -271,7 +268,11 @@ struct Consumer {
     v.advance();
   }
 
-  SACCADE_FN void release_query() {
+  /// K of the tile, and Q after the last: S is there.
+  SACCADE_FN void release_operands(const TileNote& note) {
+    release(shared.key_empty(k.slot));
+    k.advance();
+    if (!note.last()) return;
     release(shared.query_empty(q.slot));
     q.advance(Config::warpgroups);
   }
@@ -282,31 +283,35 @@ struct Consumer {
     if (speaks) mbarrier_arrive(barrier);
   }
 
-  /// S of the tile in slot k once more, by the warp alone: others of the warpgroup may not need it. Q may have given its slot
-  /// away, so it comes from global memory. Rare, so it is written for size.
-  SACCADE_FN void multiply_again(Scores& s) const {
+  /// S of a tile without a mask once more, by the warp alone: others of the warpgroup may not need it. Q and K may have given
+  /// their slots away, so they come from global memory. Rare, so it is written for size.
+  SACCADE_FN void multiply_again(Scores& s, const TileNote& note) const {
     clear<tile_n>(s);
-    const uint32 lane = opaque(thread_index()) % 32;
-    const uint32 tile = shared.key(k.slot);
+    const int lane = int(opaque(thread_index()) % 32);
     const RowNote rows = RowNote::load(shared.row_note(row.slot));
-    const Element* queries = head_pointer<Config::varlen>(static_cast<const Element*>(params.q), params.q_stride,
-                                                          rows.batch, rows.head, rows.q_row);
     const int first_row = WarpRows{consumer_thread(), rows.q_first, 16}.place().first_row;
+    const int first_key = note.tile() * tile_n + lane / 4, first_column = lane % 4 * 2;
+    const Element* queries = head_pointer<Config::varlen>(static_cast<const Element*>(params.q), params.q_stride,
+                                                          rows.batch, rows.head, rows.q_row) +
+                             first_row * params.q_stride.row + first_column;
+    const Element* keys = head_pointer<Config::varlen>(static_cast<const Element*>(params.k), params.k_stride,
+                                                       rows.batch, rows.head / params.group, rows.kv_row) +
+                          first_key * params.k_stride.row + first_column;
 #pragma unroll 1
-    for (int step = 0; step < query_steps; ++step) {
+    for (int step = 0; step < query_steps; ++step, queries += 16, keys += 16) {
+      const auto word = [&](const Element* row, int column, bool row_exists) {
+        const bool exists = row_exists && first_column + 16 * step + column < Config::head_dim_qk;
+        return exists ? __ldg(reinterpret_cast<const uint32*>(row + column)) : 0;
+      };
       uint32 a[4];
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        const int q_idx = first_row + i % 2 * 8, column = 16 * step + i / 2 * 8 + int(lane % 4) * 2;
-        const bool exists = q_idx < rows.len_q && column < Config::head_dim_qk;
-        a[i] = exists ? __ldg(reinterpret_cast<const uint32*>(queries + q_idx * params.q_stride.row + column)) : 0;
+        a[i] = word(queries + i % 2 * 8 * params.q_stride.row, i / 2 * 8, first_row + i % 2 * 8 < rows.len_q);
       }
 #pragma unroll
-      for (int i = 0; i < tile_n / 16; ++i) {
-        uint32 b[4];
-        ldmatrix_x4(b, tile + KeyTile::offset(16 * i + lane / 16 * 8 + lane % 8, 2 * step + lane / 8 % 2));
-        mma_accumulate<Element>(s[0][2 * i], a, b[0], b[1]);
-        mma_accumulate<Element>(s[0][2 * i + 1], a, b[2], b[3]);
+      for (int i = 0; i < tile_n / 8; ++i) {
+        const Element* key_row = keys + 8 * i * params.k_stride.row;
+        mma_accumulate<Element>(s[0][i], a, word(key_row, 0, true), word(key_row, 8, true));
       }
     }
   }
@@ -319,8 +324,9 @@ struct Consumer {
     const int first_row = WarpRows{consumer_thread(), rows.q_first, 16}.first();
     Element* output = head_pointer<Config::varlen>(static_cast<Element*>(params.o), params.o_stride, rows.batch,
                                                    rows.head, rows.q_row);
-    // A tensor map knows where a tensor ends, but not where a sequence among others does.
-    if (Config::stages_output && (!Config::varlen || first_row + 16 <= rows.len_q)) {
+    if constexpr (Config::stages_output) {
+      static_assert(!Config::varlen,
+                    "a tensor map knows where a tensor ends, but not where a sequence among others does");
       store_through_map(state.o, inverse, rows, first_row);
     } else {
       store_rows_from_registers<Element, Config::head_dim_v, Config::columns_v>(
@@ -333,26 +339,35 @@ struct Consumer {
     }
   }
 
+  /// A panel at a time where they take turns, for then the first is on its way while the next is staged.
   SACCADE_FN void store_through_map(const Output& o, const float (&inverse)[2], const RowNote& rows,
                                     int first_row) const {
+    using Tile = typename Config::OutputTile;
+    constexpr int places = Config::output_panels, together = places < Tile::panels ? 1 : Tile::panels;
     const uint32 lane = opaque(thread_index()) % 32;
     const uint32 tile = shared.output(int(opaque(consumer_thread()) / 32));
-    if (speaks) tma_store_wait_read();  // of the row tile before
-    __syncwarp();
-    stage_rows<Element, typename Config::OutputTile, Config::columns_v>(o, inverse, tile, lane);
-    fence_async_proxy();
-    __syncwarp();
-    if (!speaks) return;
-    if (first_row < rows.len_q) {
 #pragma unroll
-      for (int panel = 0; panel < Config::OutputTile::panels; ++panel) {
-        tma_store(maps.o,
-                  {panel * Config::OutputTile::panel_columns, rows.q_row + first_row, rows.head,
-                   Config::varlen ? 0 : rows.batch},
-                  tile + panel * Config::OutputTile::panel_bytes);
+    for (int first = 0; first < Tile::panels; first += together) {
+      if (speaks && first == 0) tma_store_wait_read();  // of the row tile before
+      if (speaks && first > 0) tma_store_wait_read<places / together - 1>();
+      __syncwarp();
+#pragma unroll
+      for (int panel = first; panel < first + together; ++panel) {
+        stage_panel<Element, Tile, Config::columns_v>(o, inverse, panel, place_of(tile, panel), lane);
       }
+      fence_async_proxy();
+      __syncwarp();
+      if (!speaks) continue;
+#pragma unroll
+      for (int panel = first; panel < first + together && first_row < rows.len_q; ++panel) {
+        tma_store(maps.o, {panel * Tile::panel_columns, first_row, rows.head, rows.batch}, place_of(tile, panel));
+      }
+      tma_store_commit();
     }
-    tma_store_commit();
+  }
+
+  SACCADE_FN static uint32 place_of(uint32 tile, int panel) {
+    return tile + uint32(panel % Config::output_panels * Config::OutputTile::panel_bytes);
   }
 
   SACCADE_FN void store_lse(const RowNote& rows, int first_row, const float (&lse)[2]) const {

@@ -23,13 +23,16 @@ struct WarpgroupConfig : Schedule {
   using KeyTile = PanelTile<Schedule::tile_n, columns_qk>;
   using ValueTile = PanelTile<Schedule::tile_n, columns_v>;
   using OutputTile = PanelTile<16, columns_v>;  ///< of a warp
+  /// Panels of a warp's O that have places of their own: as many as 128 columns need. A wider O passes through them in turn.
+  static constexpr int output_panels = minimum(OutputTile::panels, 128 / OutputTile::panel_columns);
   /// Some tiles of V hold values that must not meet the weights of other keys, which are 0: NaN and infinities of masked
   /// keys, and whatever follows the last key of a sequence among others.
   static constexpr bool cleans_values = Rules::has_mask || Schedule::varlen;
 
-  static constexpr int tile_bytes = Schedule::q_slots * QueryTile::bytes + Schedule::k_stages * KeyTile::bytes +
-                                    Schedule::v_stages * ValueTile::bytes +
-                                    (Schedule::stages_output ? 4 * warpgroups * OutputTile::bytes : 0);
+  static constexpr int tile_bytes =
+      Schedule::q_slots * QueryTile::bytes + Schedule::k_stages * KeyTile::bytes +
+      Schedule::v_stages * ValueTile::bytes +
+      (Schedule::stages_output ? 4 * warpgroups * output_panels * OutputTile::panel_bytes : 0);
   /// Tiles that the walker may be ahead of the loader.
   static constexpr int tile_notes = 8;
   /// Of the row tile that consumers finish, the one whose last S they have in hand, those whose Q is in use or on its way, the
@@ -49,7 +52,7 @@ struct WarpgroupShared {
   uint32 base;
 
   SACCADE_FN uint32 output(int warp) const {
-    return value(Config::v_stages) + uint32(warp * Config::OutputTile::bytes);
+    return value(Config::v_stages) + uint32(warp * Config::output_panels * Config::OutputTile::panel_bytes);
   }
   /// The warpgroups of one row tile and then those of the next have the slots of Q in turn.
   SACCADE_FN uint32 query(uint32 slot) const { return base + slot * Config::QueryTile::bytes; }
