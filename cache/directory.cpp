@@ -20,13 +20,6 @@
 namespace saccade::cache {
 namespace {
 
-/// The variable's value; empty when unset or in secure-execution mode.
-std::string environment(const char* name) {
-  if (getauxval(AT_SECURE) != 0) return {};
-  const char* value = std::getenv(name);
-  return value == nullptr ? std::string() : std::string(value);
-}
-
 std::string absolute(const std::string& path) {
   if (path.empty() || path.front() == '/') return path;
   std::array<char, PATH_MAX> current{};
@@ -66,6 +59,12 @@ Status unsafe(const std::string& path, std::string_view reason, std::string_view
 }
 
 }  // namespace
+
+std::string environment(const char* name) {
+  if (getauxval(AT_SECURE) != 0) return {};
+  const char* value = std::getenv(name);
+  return value == nullptr ? std::string() : std::string(value);
+}
 
 std::string choose_directory(const std::string& requested) {
   if (!requested.empty()) return without_trailing_slashes(absolute(requested));

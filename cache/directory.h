@@ -8,6 +8,9 @@
 
 namespace saccade::cache {
 
+/// The variable's value; empty when unset or in secure-execution mode (set-user-id programs).
+std::string environment(const char* name);
+
 /// The folder by the rule of `Options::directory`, absolute, not yet created; empty when there is none: memory only.
 /// In secure-execution mode (set-user-id programs) the environment is not looked at.
 std::string choose_directory(const std::string& requested);

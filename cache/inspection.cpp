@@ -41,8 +41,10 @@ Outcome read_tuned_rows(Database& database, const std::string& layer, std::vecto
   return database.read_all(Table::tuned, [&](bool well_formed, const std::string&, StoredRow stored) {
     Row row;
     std::string key;
+    const std::int64_t created = stored.created;
     if (!well_formed || decode_any(Table::tuned, std::move(stored), &key, &row) != Decoded::ok) return;
-    rows->push_back({std::move(key), {std::move(row.content), std::move(row.details)}, std::move(row.label), layer});
+    rows->push_back(
+        {std::move(key), {std::move(row.content), std::move(row.details)}, std::move(row.label), layer, created});
   });
 }
 

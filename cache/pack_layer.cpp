@@ -2,12 +2,12 @@
 
 #include <fmt/format.h>
 
-#include "cache/directory.h"
+#include "cache/pack_path.h"
 
 namespace saccade::cache {
 
-Status PackLayer::open() {
-  SACCADE_TRY(check_pack_file(path_));
+Status PackLayer::open(const TrustedKeys& trusted) {
+  SACCADE_TRY(check_pack(path_, trusted));
   const std::lock_guard lock(mutex_);
   const Outcome outcome = Database::open(path_, Access::immutable, deadline_in(kReadTimeout), &database_);
   if (outcome != Outcome::ok) return {StatusCode::io_error, fmt::format("{} {}", path_, describe(outcome))};

@@ -9,6 +9,7 @@
 
 #include "base/status.h"
 #include "cache/database.h"
+#include "cache/signature.h"
 
 namespace saccade::cache {
 
@@ -17,7 +18,7 @@ class PackLayer {
   explicit PackLayer(std::string path) : path_(std::move(path)) {}
 
   /// Checks the file and opens it; the reason when the pack is left out.
-  Status open();
+  Status open(const TrustedKeys& trusted);
   const std::string& path() const { return path_; }
   bool is_open() const { return usable_; }
 

@@ -3,8 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <ctime>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <tuple>
 #include <utility>
 
 namespace saccade::cache {
@@ -85,6 +88,7 @@ Expected<TunedRow> row_of_line(std::string_view line) {
   }
   if (!object.contains("key")) return wrong("\"key\" is missing");
   SACCADE_ASSIGN(row.key, key_of(object["key"]));
+  row.created = measured_at(row.tuned.provenance);
   return row;
 }
 
@@ -129,6 +133,47 @@ Expected<std::vector<TunedRow>> rows_of_text(std::string_view text) {
     rows.push_back(std::move(row).value());
   }
   return rows;
+}
+
+std::int64_t measured_at(const std::string& provenance) {
+  bool too_deep = false;
+  const Json object = parse(provenance, too_deep);
+  if (too_deep || !object.is_object() || !object.contains("date") || !object["date"].is_string()) return 0;
+  std::tm date{};
+  const char* end = strptime(object["date"].get_ref<const std::string&>().c_str(), "%Y-%m-%dT%H:%M:%SZ", &date);
+  return end == nullptr || *end != '\0' ? 0 : static_cast<std::int64_t>(timegm(&date));
+}
+
+std::vector<TunedRow> merged_rows(const std::vector<TunedRow>& rows) {
+  const auto newer = [](const TunedRow& a, const TunedRow& b) {
+    return std::tie(a.created, a.tuned.schedule, a.tuned.provenance, a.label) >
+           std::tie(b.created, b.tuned.schedule, b.tuned.provenance, b.label);
+  };
+  std::map<std::string_view, const TunedRow*> best;
+  for (const TunedRow& row : rows) {
+    const auto [place, is_new] = best.try_emplace(row.key, &row);
+    if (!is_new && newer(row, *place->second)) place->second = &row;
+  }
+  std::vector<TunedRow> merged;
+  merged.reserve(best.size());
+  for (const auto& [key, row] : best) merged.push_back(*row);
+  return merged;
+}
+
+std::vector<RowChange> changes_between(const std::vector<TunedRow>& before, const std::vector<TunedRow>& after) {
+  std::map<std::string_view, RowChange> changes;
+  for (const TunedRow& row : before) changes[row.key] = {row.key, row.label, &row.tuned, nullptr};
+  for (const TunedRow& row : after) {
+    const auto [place, is_new] = changes.try_emplace(row.key, RowChange{row.key, row.label, nullptr, nullptr});
+    place->second.after = &row.tuned;
+  }
+  std::vector<RowChange> result;
+  for (auto& [key, change] : changes) {
+    const bool same =
+        change.before != nullptr && change.after != nullptr && change.before->schedule == change.after->schedule;
+    if (!same) result.push_back(std::move(change));
+  }
+  return result;
 }
 
 }  // namespace saccade::cache

@@ -9,7 +9,7 @@
 #include <algorithm>
 #include <ctime>
 #include <functional>
-#include <set>
+#include <map>
 #include <utility>
 
 #include "base/log.h"
@@ -20,6 +20,7 @@
 #include "cache/inspection.h"
 #include "cache/memory_layer.h"
 #include "cache/pack_layer.h"
+#include "cache/pack_path.h"
 #include "cache/user_layer.h"
 #include "cache/writer.h"
 
@@ -47,7 +48,7 @@ class LayeredStore final : public Store, public ForkParticipant {
   void flush() override;
   std::vector<LayerStatistics> statistics() override;
   std::vector<Entry> list() override;
-  Expected<std::vector<TunedRow>> tuned_rows() override;
+  Expected<std::vector<TunedRow>> tuned_rows(Unreadable unreadable) override;
   std::vector<std::string> verify() override;
   Expected<std::int64_t> trim(std::int64_t max_bytes) override;
   std::string user_path() const override { return user_is_there_ ? user_->path() : std::string(); }
@@ -66,7 +67,7 @@ class LayeredStore final : public Store, public ForkParticipant {
   std::shared_ptr<const Row> find(Table table, const std::string& key, std::string* layer);
   std::shared_ptr<const Row> find_in_user(Table table, const std::string& key, const KeyHash& hash, Deadline deadline);
   std::shared_ptr<const Row> find_in_pack(PackLayer& pack, Table table, const std::string& key, const KeyHash& hash,
-                                          Deadline deadline);
+                                          Deadline deadline, std::int64_t* created);
   std::shared_ptr<const Row> accept(Table table, const std::string& key, StoredRow stored, const std::string& path);
   void put(Table table, const std::string& key, Row row, std::string_view label);
   void enqueue(WriteTask task);
@@ -90,7 +91,8 @@ class LayeredStore final : public Store, public ForkParticipant {
 LayeredStore::LayeredStore(const Options& options, Hooks hooks)
     : hooks_(std::move(hooks)), process_(getpid()), memory_(kMaximumMemoryBytes) {
   if (!options.memory_only) make_user_layer(options);
-  for (const std::string& path : options.packs) packs_.push_back(std::make_unique<PackLayer>(path));
+  for (const std::string& path : options.finds_packs ? pack_files(options.packs) : options.packs)
+    packs_.push_back(std::make_unique<PackLayer>(path));
   writer_ = make_writer();
   // Whole before it is registered, and registered before SQLite is called: another thread may fork at any time.
   register_for_fork(this);
@@ -141,8 +143,13 @@ void LayeredStore::open_layers(const Options& options) {
     if (!user_is_there_ && !(options.read_only && outcome == Outcome::missing))
       leave_out(fmt::format("{} {}; kernels stay in memory", user_->path(), describe(outcome)));
   }
+  if (packs_.empty()) return;
+  Expected<TrustedKeys> trusted = trusted_keys(options.trusted_keys);
+  if (!trusted.ok()) return leave_out(fmt::format("{}; no pack is opened", trusted.status().message()));
+  trusted->require_signature = trusted->require_signature || options.require_signature;
   for (const auto& pack : packs_)
-    if (const Status status = pack->open(); !status) leave_out(fmt::format("{}; it is left out", status.message()));
+    if (const Status status = pack->open(*trusted); !status)
+      leave_out(fmt::format("{}; it is left out", status.message()));
 }
 
 std::shared_ptr<Writer> LayeredStore::make_writer() {
@@ -197,11 +204,12 @@ std::shared_ptr<const Row> LayeredStore::find_in_user(Table table, const std::st
 }
 
 std::shared_ptr<const Row> LayeredStore::find_in_pack(PackLayer& pack, Table table, const std::string& key,
-                                                      const KeyHash& hash, Deadline deadline) {
+                                                      const KeyHash& hash, Deadline deadline, std::int64_t* created) {
   StoredRow stored;
   const Outcome outcome = pack.find(table, hash, deadline, &stored);
   if (outcome != Outcome::ok && outcome != Outcome::missing)
     log::warn_once(fmt::format("cache: {} {}", pack.path(), describe(outcome)));
+  *created = stored.created;
   return outcome == Outcome::ok ? accept(table, key, std::move(stored), pack.path()) : nullptr;
 }
 
@@ -221,9 +229,17 @@ std::shared_ptr<const Row> LayeredStore::find(Table table, const std::string& ke
     entry.row = find_in_user(table, key, hash, deadline);
     entry.layer = user_->path();
   }
-  for (std::size_t i = 0; entry.row == nullptr && i < packs_.size(); ++i) {
-    entry.row = find_in_pack(*packs_[i], table, key, hash, deadline);
-    entry.layer = packs_[i]->path();
+  const bool is_of_user = entry.row != nullptr;
+  std::int64_t newest = 0;
+  for (const auto& pack : packs_) {
+    // Binaries of a key are all the same; of winners the last one counts.
+    if (is_of_user || (table != Table::tuned && entry.row != nullptr)) break;
+    std::int64_t created = 0;
+    std::shared_ptr<const Row> row = find_in_pack(*pack, table, key, hash, deadline, &created);
+    if (row == nullptr || (entry.row != nullptr && created <= newest)) continue;
+    entry.row = std::move(row);
+    entry.layer = pack->path();
+    newest = created;
   }
   if (entry.row == nullptr) return nullptr;
   if (layer != nullptr) *layer = entry.layer;
@@ -363,24 +379,33 @@ std::vector<Entry> LayeredStore::list() {
   return entries;
 }
 
-Expected<std::vector<TunedRow>> LayeredStore::tuned_rows() {
+Expected<std::vector<TunedRow>> LayeredStore::tuned_rows(Unreadable unreadable) {
   std::vector<TunedRow> rows;
   if (!is_usable()) return Status::io_error("the cache was opened by another process, and this one was not forked");
   flush();
-  if (!left_out_.empty()) return Status::io_error(fmt::format("{}", fmt::join(left_out_, "; ")));
+  const bool fails = unreadable == Unreadable::fails;
+  if (fails && !left_out_.empty()) return Status::io_error(fmt::format("{}", fmt::join(left_out_, "; ")));
   if (!user_is_there_ && packs_.empty() && memory_only_entries().empty())
     return Status::not_found("there is no database to read");
   for (const MemoryLayer::Entry& entry : memory_only_entries())
     if (entry.layer == kMemory && entry.table == Table::tuned)
-      rows.push_back({*entry.key, {entry.row->content, entry.row->details}, entry.row->label, kMemory});
+      rows.push_back(
+          {*entry.key, {entry.row->content, entry.row->details}, entry.row->label, kMemory, entry.last_used});
   std::string failure;
   inspect_layers(
       [&](Database& database, const std::string& path, bool) { return read_tuned_rows(database, path, &rows); },
       [&](const std::string& path, Outcome outcome) { failure = fmt::format("{} {}", path, describe(outcome)); });
-  if (!failure.empty()) return Status::io_error(failure);
-  std::set<std::string> seen;  // layers come in the order in which they are looked at
-  std::erase_if(rows, [&](const TunedRow& row) { return !seen.insert(row.key).second; });
-  return rows;
+  if (fails && !failure.empty()) return Status::io_error(failure);
+  std::map<std::string_view, const TunedRow*> best;  // layers come in the order in which they are looked at
+  for (const TunedRow& row : rows) {
+    const auto [place, is_new] = best.try_emplace(row.key, &row);
+    const bool is_of_pack = place->second->layer != kMemory && place->second->layer != user_path();
+    if (!is_new && is_of_pack && row.created > place->second->created) place->second = &row;
+  }
+  std::vector<TunedRow> winners;
+  winners.reserve(best.size());
+  for (const auto& [key, row] : best) winners.push_back(*row);
+  return winners;
 }
 
 std::vector<std::string> LayeredStore::verify() {

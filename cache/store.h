@@ -52,14 +52,22 @@ struct TunedRow {
   std::string key;
   Tuned tuned;
   std::string label;
-  std::string layer;  ///< path, or "memory"
+  std::string layer;         ///< path, or "memory"
+  std::int64_t created = 0;  ///< Unix seconds: when it was put, in a pack when it was measured; 0: not known
 };
+
+/// What becomes of tuned_rows() when a layer cannot be read.
+enum class Unreadable : std::uint8_t { fails, is_skipped };
 
 struct Options {
   /// Folder of the user database; empty: $SACCADE_CACHE_DIR, else $XDG_CACHE_HOME/saccade, else $HOME/.cache/saccade,
   /// else memory only. Environment is ignored in secure-execution mode.
   std::string directory;
-  std::vector<std::string> packs;  ///< read-only databases below the user's
+  std::vector<std::string>
+      packs;                 ///< read-only databases below the user's, before those that are found (cache/pack_path.h)
+  bool finds_packs = true;   ///< false: only `packs`
+  std::string trusted_keys;  ///< file of public keys, beside the system's
+  bool require_signature = false;  ///< also when no file of trusted keys says so
   bool read_only = false;
   bool memory_only = false;  ///< no user database; packs are still read
   std::int64_t max_bytes = std::int64_t{1} << 30;
@@ -93,7 +101,8 @@ class Store {
   static std::unique_ptr<Store> open(const Options& options);
   virtual ~Store() = default;
 
-  /// Looks in memory, the user database, then the packs; compares full key bytes and verifies the checksum.
+  /// Looks in memory, the user database, then the packs (of tuned rows the one measured last); compares full key bytes and verifies
+  /// the checksum.
   /// `layer` is set to the path of the database that had it, or "memory" when this process put it itself.
   virtual std::optional<Binary> find_binary(const std::string& key, std::string* layer = nullptr) = 0;
   virtual void put_binary(const std::string& key, Binary binary, std::string_view label) = 0;
@@ -113,9 +122,9 @@ class Store {
   virtual std::vector<LayerStatistics> statistics() = 0;
   virtual std::vector<Entry> list() = 0;
   /// What the table of tuned rows holds in all layers, measurements of interrupted searches among it; of each key the row that
-  /// find_tuned() would give. Damaged rows are left out. `io_error` when a layer could not be read as a whole, `not_found` when
-  /// there is none.
-  virtual Expected<std::vector<TunedRow>> tuned_rows() = 0;
+  /// find_tuned() would give. Damaged rows are left out. `io_error` when a layer could not be read as a whole and that `fails`,
+  /// `not_found` when there is none.
+  virtual Expected<std::vector<TunedRow>> tuned_rows(Unreadable unreadable) = 0;
   /// Reads every row of every layer; one line for each fault found, empty when all is well.
   virtual std::vector<std::string> verify() = 0;
   /// Evicts least recently used binaries, then rejected rows, until the user database holds at most `max_bytes`; tuned

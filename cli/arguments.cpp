@@ -313,6 +313,28 @@ void add_explain(CLI::App& app, Options& options) {
       rule_names_help());
 }
 
+void add_pack_commands(CLI::App& command, Options& options) {
+  CacheOptions& c = options.cache;
+  const auto add = [&](const char* name, const char* help, const char* files_help) {
+    CLI::App* const action = command.add_subcommand(name, help);
+    add_common(*action, options);
+    action->callback([&options, name] { options.cache.action = name; });
+    return std::pair(action, action->add_option("files", c.files, files_help)->type_name("FILE")->required());
+  };
+  const auto with_output = [&](CLI::App* action) {
+    action->add_option("--output", c.output, "the file to write")->type_name("FILE")->required();
+  };
+  with_output(add("merge", "One file of rows from several: of each key the one measured last", "of export").first);
+  add("diff", "What changes from one file of rows to another", "of export: before, after").second->expected(2);
+  CLI::App* const pack = add("pack", "Make a read-only pack from files of rows", "of export").first;
+  with_output(pack);
+  pack->add_flag("--binaries", c.binaries, "with the kernels of CUDA rows, compiled by this machine's NVRTC");
+  add_cache(*pack, options);
+  add("keygen", "Make a pair of keys, NAME.key and NAME.pub", "NAME").second->expected(1);
+  CLI::App* const sign = add("sign", "Sign packs: each gets a FILE.sig beside it", "packs").first;
+  sign->add_option("--key", c.key, "file of the secret key")->type_name("FILE")->required();
+}
+
 void add_cache_commands(CLI::App& app, Options& options) {
   CLI::App* const command = app.add_subcommand("cache", "Look at, check and shrink the cache");
   command->require_subcommand(1);
@@ -337,9 +359,13 @@ void add_cache_commands(CLI::App& app, Options& options) {
   CLI::App* const import_rows = add("import", "Put tuned schedules of such files into the user's cache");
   import_rows->add_option("files", options.cache.files, "files that export wrote")->type_name("FILE")->required();
   import_rows->add_flag("--replace", options.cache.replace, "also where the user's cache has another winner");
+  add_pack_commands(*command, options);
   command->footer(
       "Examples:\n  saccade cache stat\n  saccade cache trim --max-size 200M\n"
-      "  saccade cache export h200.jsonl\n  saccade cache import h200.jsonl");
+      "  saccade cache export h200.jsonl\n  saccade cache import h200.jsonl\n"
+      "  saccade cache merge old.jsonl new.jsonl --output h200.jsonl\n"
+      "  saccade cache pack h200.jsonl --output h200.pack --binaries\n"
+      "  saccade cache keygen fleet && saccade cache sign h200.pack --key fleet.key");
 }
 
 /// Every flag alike: an empty value is a mistake (of a script's unset variable, mostly), and so is a value of a switch.

@@ -113,7 +113,7 @@ Expected<int> trim(cache::Store& store, const Options& options) {
 }
 
 Expected<int> export_rows(cache::Store& store, const Options& options) {
-  SACCADE_ASSIGN(const std::vector<cache::TunedRow> found, store.tuned_rows());
+  SACCADE_ASSIGN(const std::vector<cache::TunedRow> found, store.tuned_rows(cache::Unreadable::fails));
   const std::string text = cache::text_of_rows(found);
   const auto rows = std::count(text.begin(), text.end(), '\n');
   const std::span<const std::byte> piece = std::as_bytes(std::span(text));
@@ -151,7 +151,7 @@ Expected<int> import_rows(cache::Store& store, const Options& options) {
     put.insert(row.key);
     if ((added + replaced) % kTogether == 0) store.flush();
   }
-  SACCADE_ASSIGN(const std::vector<cache::TunedRow> there_now, store.tuned_rows());
+  SACCADE_ASSIGN(const std::vector<cache::TunedRow> there_now, store.tuned_rows(cache::Unreadable::fails));
   for (const cache::TunedRow& row : there_now) put.erase(row.key);
   if (!put.empty()) return Status::io_error(fmt::format("{} of {} rows could not be written", put.size(), rows.size()));
   if (options.json) {
@@ -165,6 +165,8 @@ Expected<int> import_rows(cache::Store& store, const Options& options) {
 }  // namespace
 
 Expected<int> cache_command(const Options& options) {
+  for (const char* action : {"merge", "diff", "pack", "keygen", "sign"})
+    if (options.cache.action == action) return pack_command(options);
   cache::Options store_options;
   store_options.directory = options.engine.cache_dir;
   store_options.packs = options.cache.packs;

@@ -18,5 +18,7 @@ Expected<int> sweep_command(const Options& options);
 Expected<int> bench_command(const Options& options);
 Expected<int> explain_command(const Options& options);
 Expected<int> cache_command(const Options& options);
+/// Those of the cache command's actions that touch no cache.
+Expected<int> pack_command(const Options& options);
 
 }  // namespace saccade::cli

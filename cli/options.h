@@ -66,8 +66,9 @@ struct SweepFlags {
 
 struct CacheOptions {
   std::string action;
-  std::vector<std::string> files;  ///< export: one; import: any number
-  bool replace = false;
+  std::vector<std::string> files;  ///< of most actions; how many, arguments.cpp says
+  std::string output, key;
+  bool replace = false, binaries = false;
   std::string max_size;
   std::vector<std::string> packs;
 };

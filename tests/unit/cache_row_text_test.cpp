@@ -111,7 +111,7 @@ TEST(RowText, TheStoreGivesTheRowsOfAllLayers) {
     const auto store = Store::open(options);
     for (const TunedRow& r : {row(1), row(2)}) store->put_tuned(r.key, r.tuned, r.label);
     store->flush();
-    EXPECT_EQ(store->tuned_rows()->size(), 2u);
+    EXPECT_EQ(store->tuned_rows(Unreadable::fails)->size(), 2u);
   }
   testing::TemporaryDirectory other;
   Options above;
@@ -122,10 +122,52 @@ TEST(RowText, TheStoreGivesTheRowsOfAllLayers) {
   mine.tuned.schedule = "mine";
   store->put_tuned(mine.key, mine.tuned, mine.label);
   store->flush();
-  const std::vector<TunedRow> rows = *store->tuned_rows();
+  const std::vector<TunedRow> rows = *store->tuned_rows(Unreadable::fails);
   ASSERT_EQ(rows.size(), 2u);
-  EXPECT_EQ(rows[0].tuned.schedule, "mine");
-  EXPECT_EQ(rows[1].tuned.schedule, row(1).tuned.schedule);
+  EXPECT_EQ(rows[0].tuned.schedule, row(1).tuned.schedule);
+  EXPECT_EQ(rows[1].tuned.schedule, "mine");
+}
+
+TunedRow measured(std::int64_t length, const std::string& schedule, const std::string& date) {
+  TunedRow result = row(length);
+  result.tuned.schedule = schedule;
+  result.tuned.provenance = R"({"date":")" + date + R"("})";
+  result.created = measured_at(result.tuned.provenance);
+  return result;
+}
+
+TEST(RowText, KnowsWhenARowWasMeasured) {
+  EXPECT_EQ(measured_at(R"({"date":"1970-01-02T00:00:01Z"})"), 86401);
+  for (const char* text :
+       {"", "{}", "[]", R"({"date":7})", R"({"date":"2026-11-30"})", R"({"date":"2026-11-30T00:00:00Z "})"})
+    EXPECT_EQ(measured_at(text), 0) << text;
+  EXPECT_EQ(read(text_of_rows({measured(1, "s", "1970-01-02T00:00:01Z")}))[0].created, 86401);
+}
+
+TEST(RowText, MergingKeepsTheLastOfEachKeyWhateverTheOrder) {
+  std::vector<TunedRow> rows = {measured(1, "old", "2026-01-01T00:00:00Z"), measured(2, "only", "2026-01-01T00:00:00Z"),
+                                measured(1, "new", "2026-02-01T00:00:00Z"),
+                                measured(1, "alike", "2026-02-01T00:00:00Z")};
+  const std::string merged = text_of_rows(merged_rows(rows));
+  std::reverse(rows.begin(), rows.end());
+  EXPECT_EQ(text_of_rows(merged_rows(rows)), merged);
+  const std::vector<TunedRow> kept = read(merged);
+  ASSERT_EQ(kept.size(), 2u);
+  EXPECT_EQ(kept[0].tuned.schedule, "new");
+  EXPECT_EQ(kept[1].tuned.schedule, "only");
+}
+
+TEST(RowText, ChangesAreWhatHasAnotherSchedule) {
+  const std::string date = "2026-01-01T00:00:00Z";
+  const std::vector<TunedRow> before = {measured(1, "a", date), measured(2, "b", date), measured(3, "c", date)};
+  const std::vector<TunedRow> after = {measured(2, "b", "2026-02-01T00:00:00Z"), measured(3, "d", date),
+                                       measured(4, "e", date)};
+  std::vector<std::string> found;
+  for (const RowChange& change : changes_between(before, after))
+    found.push_back((change.before ? change.before->schedule : "-") + (change.after ? change.after->schedule : "-"));
+  std::sort(found.begin(), found.end());
+  EXPECT_EQ(found, (std::vector<std::string>{"-e", "a-", "cd"}));
+  EXPECT_TRUE(changes_between(before, before).empty());
 }
 
 }  // namespace

@@ -451,5 +451,51 @@ TEST_F(Command, SweepSaysWhatIsWrong) {
   EXPECT_EQ(array.json()["rows"].size(), 0u);
 }
 
+std::string row_line(const std::string& seqlen, const std::string& tile_n, const std::string& date) {
+  return R"({"key":{"table":"tuned","measurement":1,"family":"cuda.fwd.sm80","family version":1,)"
+         R"("problem":{"dtype":"bf16","head_dim":64},"target":"cuda:sm_90a:sm_count=132","seqlen_q":)" +
+         seqlen + R"(},"label":"a label","provenance":{"date":")" + date +
+         R"("},"schedule":{"family":"cuda.fwd.sm80","params":{"block_order":0,"load_bytes":16,"min_blocks_per_sm":2,)"
+         R"("q_in_registers":64,"shared_kv":0,"stages":2,"tile_m":64,"tile_n":)" +
+         tile_n + R"(,"warps":4}}})" + "\n";
+}
+
+TEST_F(Command, RowsAreMergedComparedPackedSignedAndFound) {
+  std::ofstream(path("old.jsonl")) << row_line("512", "64", "2026-01-01T00:00:00Z")
+                                   << row_line("1024", "64", "2026-01-01T00:00:00Z");
+  std::ofstream(path("new.jsonl")) << row_line("512", "32", "2026-02-01T00:00:00Z");
+  EXPECT_EQ(run("cache merge new.jsonl old.jsonl --output both.jsonl --json").json()["rows"], 2);
+  const auto changes = run("cache diff old.jsonl both.jsonl --json").json()["changes"];
+  ASSERT_EQ(changes.size(), 1u);
+  EXPECT_EQ(changes[0]["before"]["params"]["tile_n"], 64);
+  EXPECT_EQ(changes[0]["after"]["params"]["tile_n"], 32);
+  EXPECT_EQ(changes[0]["sizes"], "seqlen_q 512");
+  EXPECT_NE(run("cache diff old.jsonl new.jsonl").out.find("+ none"), std::string::npos);
+
+  EXPECT_EQ(run("cache pack both.jsonl --output a.pack --json").json()["rows"], 2);
+  EXPECT_EQ(run("cache keygen fleet").exit_code, 0);
+  EXPECT_EQ(fs::status(path("fleet.key")).permissions(), fs::perms(0600));
+  expect_error(run("cache keygen fleet"), 1, "fleet.key cannot be made");
+  EXPECT_EQ(run("cache sign a.pack --key fleet.key").exit_code, 0);
+  expect_error(run("cache sign a.pack --key fleet.pub"), 2, "fleet.pub: no secret key");
+  std::ofstream(path("trusted")) << std::ifstream(path("fleet.pub")).rdbuf() << "require-signature\n";
+  const std::string strict = "SACCADE_TRUSTED_KEYS=trusted SACCADE_PACK_PATH=. ";
+  EXPECT_EQ(run("cache verify", strict).exit_code, 0) << run("cache verify", strict).out;
+  EXPECT_EQ(run("cache stat --json", strict).json()["layers"].back()["tuned"], 2);
+  fs::copy_file(path("a.pack"), path("b.pack"));
+  EXPECT_NE(run("cache verify", strict).out.find("b.pack is not signed"), std::string::npos);
+}
+
+TEST_F(Command, APackHoldsTheKernelsOfItsRows) {
+  if (run("compile --arch sm_90a --dtype f16").exit_code != 0) GTEST_SKIP() << "no NVRTC";
+  std::ofstream(path("rows.jsonl")) << row_line("512", "64", "2026-01-01T00:00:00Z")
+                                    << row_line("1024", "64", "2026-01-01T00:00:00Z");
+  const auto document = run("cache pack rows.jsonl --output a.pack --binaries --json").json();
+  EXPECT_EQ(document["binaries"], 1) << document.dump();  // both rows have the same
+  std::ofstream(path("bad.jsonl")) << row_line("512", "7", "2026-01-01T00:00:00Z");
+  EXPECT_NE(run("cache pack bad.jsonl --output b.pack --binaries").exit_code, 0);
+  EXPECT_FALSE(fs::exists(path("b.pack")));
+}
+
 }  // namespace
 }  // namespace saccade::cli
