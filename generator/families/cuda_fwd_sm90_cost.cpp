@@ -25,15 +25,15 @@ constexpr double kOneValue = 2500;                    ///< with one stage of V, 
 constexpr double kCrowded = 0.04;                     ///< with more than 176 registers of accumulators
 constexpr double kRowTile = 1530;                     ///< first tile, last product, O / l
 constexpr double kStoreFromRegisters = 4.5, kStoreOfThree = 2000;  ///< O for each column; of three warpgroups all of it
-constexpr double kLateQuery = 750;  ///< where no warpgroup's Q is loaded ahead; nothing for two with uneven rows
+constexpr double kLateQuery = 750;  ///< where no warpgroup's Q is loaded ahead; nothing for one or two with uneven rows
 constexpr double kLateQueryTile =
-    0.012;                          ///< and of each tile, for two warpgroups (measured at 256 columns, not understood)
-constexpr double kTwoValues = 250;  ///< without a third stage of V, for one or two warpgroups
+    0.012;                             ///< and of each tile, unless of three (measured at 256 columns, not understood)
+constexpr double kTwoValues = 250;     ///< with two stages of V, unless of three warpgroups
 constexpr double kUnevenThird = 2000;  ///< of a row tile whose third warpgroup has more keys than the first
 constexpr double kNoTurns = 0.024;     ///< what taking turns gains
 constexpr double kWide = 0.0012;       ///< for each key of a tile beyond 128
-constexpr double kFolded = 1.036,
-                 kFoldedFew = 1.095;  ///< the longest block over the mean; few: under four row tiles a head
+/// The longest block over the mean; few: under four row tiles a head.
+constexpr double kFolded = 1.036, kFoldedFew = 1.095;
 constexpr double kLaunchUs = 5;
 constexpr double kClock = 0.95;  ///< cycles of the model over those counted
 
@@ -101,7 +101,8 @@ Cost cost(const Problem& problem, const Target& target, const Shape& shape, Mask
                            (p.warpgroups == 3 ? 0 : late * kLateQueryTile)) +
                       shallow;
   const double store = p.stages_output != 0 ? 0 : p.warpgroups == 3 ? kStoreOfThree : columns_v * kStoreFromRegisters;
-  const double row_tile = kRowTile + store + late * kLateQuery + (p.v_stages < 3 && p.warpgroups < 3 ? kTwoValues : 0) +
+  const double row_tile = kRowTile + store + late * kLateQuery +
+                          (p.v_stages == 2 && p.warpgroups < 3 ? kTwoValues : 0) +
                           (uneven && p.warpgroups == 3 ? kUnevenThird : 0);
 
   // Even work ends in whole rounds of the blocks. Uneven work leaves a ragged end, unless short work comes last.

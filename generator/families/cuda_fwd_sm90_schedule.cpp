@@ -94,6 +94,11 @@ Status check(const Problem& problem, const Target& target, const Parameters& p) 
   if (p.q_slots < p.warpgroups || p.q_slots > 2 * p.warpgroups) {
     return refuse(fmt::format("{} slots of Q for {} warpgroups, which need one or two each", p.q_slots, p.warpgroups));
   }
+  // A warpgroup would wait for its Q in a slot that another's had before, and, without turns, may get there before that
+  // one has even landed: a barrier cannot tell its phase from the one before last.
+  if (p.q_slots > p.warpgroups && p.q_slots < 2 * p.warpgroups && p.ping_pong == 0)
+    return refuse(fmt::format("{} slots of Q go round {} warpgroups only when they take turns (ping_pong 1)", p.q_slots,
+                              p.warpgroups));
   if (p.stages_output != 0 && problem.layout == Layout::varlen)
     return refuse("a tensor map for O knows where a tensor ends, but not where a sequence among others does");
   if (p.ping_pong != 0 && p.warpgroups == 1) return refuse("one warpgroup has none to take turns with");

@@ -22,8 +22,7 @@ struct Parameters {
   std::int64_t v_stages = 2;        ///< tiles of V in shared memory
   std::int64_t q_in_registers = 0;  ///< 1: Q is read from shared memory once
   std::int64_t ping_pong = 0;       ///< 1: consumers take turns in issuing products
-  std::int64_t stages_output =
-      0;  ///< 1: O leaves by TMA, through shared memory of its own, up to 128 columns at a time
+  std::int64_t stages_output = 0;   ///< 1: O leaves by TMA, through shared memory, 128 columns at a time
   /// 0: row tiles as they come; 1: a head's last with its first, two by two
   std::int64_t row_order = 0;
 

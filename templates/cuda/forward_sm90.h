@@ -1,9 +1,9 @@
-// Forward attention for Hopper: TMA, wgmma and warp specialisation (FlashAttention-3, Shah et al. 2024, sections 3.1 and
-// 3.2), with a softmax whose reference trails the maximum.
+// Forward attention for Hopper: TMA, wgmma and warp specialisation (FlashAttention-3, Shah et al. 2024, sections 3.1
+// and 3.2), with a softmax whose reference trails the maximum.
 //
-// A block stays on its SM and computes row tiles of tile_m = 64 * warpgroups rows. One warp decides which tiles are needed, one
-// loads Q, K and V; each consumer warpgroup owns 64 rows of S, P and O. While P V of one tile of keys runs on the tensor cores, the warpgroup takes the
-// exponentials of the next tile's S.
+// A block stays on its SM and computes row tiles of tile_m = 64 * warpgroups rows. One warp decides which tiles are
+// needed, one loads Q, K and V; each consumer warpgroup owns 64 rows of S, P and O. While P V of one tile of keys runs on
+// the tensor cores, the warpgroup takes the exponentials of the next tile's S.
 #pragma once
 
 #include "saccade_templates/cuda/prims/types.h"  // first: it says what SACCADE_FN is

@@ -170,6 +170,7 @@ TEST(CudaSm90Family, RefusesSchedulesThatDoNotFit) {
   };
   EXPECT_THAT(with({{"tile_n", 40}}), HasSubstr("multiple of 16"));
   EXPECT_THAT(with({{"warpgroups", 1}, {"ping_pong", 1}}), HasSubstr("take turns"));
+  EXPECT_THAT(with({{"warpgroups", 2}, {"q_slots", 3}, {"ping_pong", 0}}), HasSubstr("only when they take turns"));
   EXPECT_THAT(with({{"k_stages", 8}}), HasSubstr("bytes of shared memory"));
   EXPECT_THAT(with({{"warpgroups", 3}, {"q_slots", 3}, {"k_stages", 1}, {"v_stages", 1}, {"stages_output", 0}}),
               HasSubstr("registers"));

@@ -239,7 +239,7 @@ struct Consumer {
     wgmma_commit();
   }
 
-  /// Score program and mask of the tile in slot k.
+  /// Score program and mask of the tile.
   SACCADE_FN void complete(Scores& s, const TileNote& note, TileClass tile_class) const {
     const RowNote rows = RowNote::load(shared.row_note(row.slot));
     finish_scores<Config, Rules, 1, tile_n>(s, params, rows.context(), WarpRows{consumer_thread(), rows.q_first, 16},
@@ -268,7 +268,8 @@ struct Consumer {
     v.advance();
   }
 
-  /// K of the tile, and Q after the last: S is there.
+  /// K of the tile, and Q after the last: S is there, or is not needed. Before any wait for the tile's V, which the loader sends
+  /// after the next K, for which it may need this slot.
   SACCADE_FN void release_operands(const TileNote& note) {
     release(shared.key_empty(k.slot));
     k.advance();
@@ -283,8 +284,8 @@ struct Consumer {
     if (speaks) mbarrier_arrive(barrier);
   }
 
-  /// S of a tile without a mask once more, by the warp alone: others of the warpgroup may not need it. Q and K may have given
-  /// their slots away, so they come from global memory. Rare, so it is written for size.
+  /// S of a tile without a mask once more, by the warp alone: others of the warpgroup may not need it. Q and K may have
+  /// given their slots away, so they come from global memory. Rare, so it is written for size.
   SACCADE_FN void multiply_again(Scores& s, const TileNote& note) const {
     clear<tile_n>(s);
     const int lane = int(opaque(thread_index()) % 32);
@@ -299,19 +300,19 @@ struct Consumer {
                           first_key * params.k_stride.row + first_column;
 #pragma unroll 1
     for (int step = 0; step < query_steps; ++step, queries += 16, keys += 16) {
-      const auto word = [&](const Element* row, int column, bool row_exists) {
-        const bool exists = row_exists && first_column + 16 * step + column < Config::head_dim_qk;
+      const auto word = [&](const Element* row, int column) {
+        const bool exists = first_column + 16 * step + column < Config::head_dim_qk;
         return exists ? __ldg(reinterpret_cast<const uint32*>(row + column)) : 0;
       };
       uint32 a[4];
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        a[i] = word(queries + i % 2 * 8 * params.q_stride.row, i / 2 * 8, first_row + i % 2 * 8 < rows.len_q);
+        a[i] = first_row + i % 2 * 8 < rows.len_q ? word(queries + i % 2 * 8 * params.q_stride.row, i / 2 * 8) : 0;
       }
 #pragma unroll
       for (int i = 0; i < tile_n / 8; ++i) {
         const Element* key_row = keys + 8 * i * params.k_stride.row;
-        mma_accumulate<Element>(s[0][i], a, word(key_row, 0, true), word(key_row, 8, true));
+        mma_accumulate<Element>(s[0][i], a, word(key_row, 0), word(key_row, 8));
       }
     }
   }
@@ -322,8 +323,8 @@ struct Consumer {
     const float(&inverse)[2] = state.inverse;
     if (!state.has_output) clear<Config::columns_v>(state.o);
     const int first_row = WarpRows{consumer_thread(), rows.q_first, 16}.first();
-    Element* output = head_pointer<Config::varlen>(static_cast<Element*>(params.o), params.o_stride, rows.batch,
-                                                   rows.head, rows.q_row);
+    [[maybe_unused]] Element* output = head_pointer<Config::varlen>(static_cast<Element*>(params.o), params.o_stride,
+                                                                    rows.batch, rows.head, rows.q_row);
     if constexpr (Config::stages_output) {
       static_assert(!Config::varlen,
                     "a tensor map knows where a tensor ends, but not where a sequence among others does");
@@ -339,7 +340,8 @@ struct Consumer {
     }
   }
 
-  /// A panel at a time where they take turns, for then the first is on its way while the next is staged.
+  /// All panels at once where each has a place of its own. Else one at a time, each in the place of the one `places` before it,
+  /// which is on its way meanwhile.
   SACCADE_FN void store_through_map(const Output& o, const float (&inverse)[2], const RowNote& rows,
                                     int first_row) const {
     using Tile = typename Config::OutputTile;
@@ -348,8 +350,13 @@ struct Consumer {
     const uint32 tile = shared.output(int(opaque(consumer_thread()) / 32));
 #pragma unroll
     for (int first = 0; first < Tile::panels; first += together) {
-      if (speaks && first == 0) tma_store_wait_read();  // of the row tile before
-      if (speaks && first > 0) tma_store_wait_read<places / together - 1>();
+      if (speaks) {
+        if (first == 0) {
+          tma_store_wait_read();  // of the row tile before
+        } else {
+          tma_store_wait_read<places - 1>();
+        }
+      }
       __syncwarp();
 #pragma unroll
       for (int panel = first; panel < first + together; ++panel) {

@@ -43,7 +43,7 @@ struct Loader {
 
   /// Warpgroups whose Q of the next row tile is loaded ahead: where there are slots.
   static constexpr int queries_ahead = Config::q_slots - Config::warpgroups;
-  /// The tile with which those slots, of the row tile before, come free: consumers have then reached this row tile.
+  /// The tile with which those slots, of the row tile before, come free: its K has the place of that row tile's last.
   static constexpr int ahead_from = maximum(1, Config::k_stages - 1);
 
   SACCADE_FN void run() const {

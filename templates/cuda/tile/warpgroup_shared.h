@@ -23,7 +23,7 @@ struct WarpgroupConfig : Schedule {
   using KeyTile = PanelTile<Schedule::tile_n, columns_qk>;
   using ValueTile = PanelTile<Schedule::tile_n, columns_v>;
   using OutputTile = PanelTile<16, columns_v>;  ///< of a warp
-  /// Panels of a warp's O that have places of their own: as many as 128 columns need. A wider O passes through them in turn.
+  /// Panels of a warp's O that have places of their own: as many as 128 columns need. A wider O passes through them.
   static constexpr int output_panels = minimum(OutputTile::panels, 128 / OutputTile::panel_columns);
   /// Some tiles of V hold values that must not meet the weights of other keys, which are 0: NaN and infinities of masked
   /// keys, and whatever follows the last key of a sequence among others.
@@ -35,8 +35,9 @@ struct WarpgroupConfig : Schedule {
       (Schedule::stages_output ? 4 * warpgroups * output_panels * OutputTile::panel_bytes : 0);
   /// Tiles that the walker may be ahead of the loader.
   static constexpr int tile_notes = 8;
-  /// Of the row tile that consumers finish, the one whose last S they have in hand, those whose Q is in use or on its way, the
-  /// one that the loader is at, the tiles that the walker is ahead, each of which may be a whole row tile, its own, and the next.
+  /// Of the row tile that consumers finish, the one whose last S they have in hand, those whose Q is in use or on its way,
+  /// the one that the loader is at, the tiles that the walker is ahead, each of which may be a whole row tile, its own, and
+  /// the next. Not one more than needed; Q must be given up with the last S at the latest.
   static constexpr int row_notes = ceil_div(Schedule::q_slots, warpgroups) + tile_notes + 5;
   static constexpr int barriers = 2 * (Schedule::q_slots + Schedule::k_stages + tile_notes) + 3 * Schedule::v_stages;
   static constexpr int notes = tile_notes + Schedule::k_stages + 2 * Schedule::v_stages;
