@@ -10,6 +10,7 @@
 #include "cli/session.h"
 #include "cli/workload.h"
 #include "runtime/compiler.h"
+#include "runtime/ladder.h"
 
 namespace saccade::cli {
 namespace {
@@ -36,6 +37,7 @@ struct Explanation {
   std::vector<std::optional<std::string>> rejected;  ///< of the shown ones, why they are passed over
   std::optional<cache::Tuned> tuned;
   std::string tuned_layer;
+  std::string tuned_fault;  ///< why the row cannot be used
   std::optional<Schedule> choice;
   std::string choice_source;
   BinaryState binary = BinaryState::unknown;
@@ -48,6 +50,21 @@ BinaryState binary_state(Engine& engine, const Problem& problem, const Target& t
   return engine.store().find_binary(key) ? BinaryState::cached : BinaryState::absent;
 }
 
+void climb_ladder(Explanation& e, Engine& engine, const Workload& workload, const PrepareOptions& options) {
+  cache::Store& store = engine.store();
+  const std::vector<Evidence> evidence = Ladder(store).evidence_for(*e.family, workload.problem, e.target, e.planned);
+  const auto is_usable = [&](const Schedule& schedule) {
+    return e.family->legal(workload.problem, e.target, workload.shape, schedule).ok() &&
+           !store.find_rejected(rejected_key(*e.family, workload.problem, e.target, schedule));
+  };
+  const Shape& shape = options.bindings.tables.empty() ? e.planned : workload.shape;
+  const auto step =
+      climb(*e.family, workload.problem, e.target, shape, options.bindings, *e.choice, evidence, is_usable);
+  if (!step) return;
+  e.choice = step->schedule;
+  e.choice_source = source_of(*step, store.user_path());
+}
+
 /// As the engine chooses, without measuring.
 void decide(Explanation& e, Engine& engine, const Workload& workload, const PrepareOptions& options) {
   if (options.schedule) {
@@ -55,7 +72,10 @@ void decide(Explanation& e, Engine& engine, const Workload& workload, const Prep
     e.choice_source = "the user's schedule";
   } else if (e.tuned && options.use_cache) {
     const auto schedule = schedule_from_json(e.tuned->schedule);
-    if (schedule.ok() && e.family->legal(workload.problem, e.target, workload.shape, *schedule).ok()) {
+    const Status usable =
+        schedule.ok() ? e.family->legal(workload.problem, e.target, workload.shape, *schedule) : schedule.status();
+    e.tuned_fault = usable.message();
+    if (usable.ok()) {
       e.choice = *schedule;
       e.choice_source = fmt::format("tuned row in {}", e.tuned_layer.empty() ? "the cache" : e.tuned_layer);
     }
@@ -70,6 +90,7 @@ void decide(Explanation& e, Engine& engine, const Workload& workload, const Prep
     if (passed_over || !e.family->legal(workload.problem, e.target, workload.shape, schedule).ok()) continue;
     e.choice = schedule;
     e.choice_source = "cost model";
+    if (options.use_cache) climb_ladder(e, engine, workload, options);
   }
   if (e.choice) e.binary = binary_state(engine, workload.problem, e.target, *e.choice);
 }
@@ -120,6 +141,7 @@ Json explanation_json(const Explanation& e, const Workload& workload) {
   if (e.tuned)
     document["tuned"] = {
         {"layer", e.tuned_layer}, {"schedule", parsed(e.tuned->schedule)}, {"provenance", parsed(e.tuned->provenance)}};
+  if (!e.tuned_fault.empty()) document["tuned"]["ignored"] = e.tuned_fault;
   document["choice"] = {{"source", e.choice_source}};
   if (e.choice) {
     document["choice"]["schedule"] = parsed(to_json(*e.choice));
@@ -154,6 +176,7 @@ void print_text(const Explanation& e, const Workload& workload) {
   print_line(candidates_text(e));
   print_line(
       fmt::format("tuned row  {}", e.tuned ? fmt::format("{} in {}", e.tuned->schedule, e.tuned_layer) : "none"));
+  if (!e.tuned_fault.empty()) print_line(fmt::format("           is ignored: {}", e.tuned_fault));
   print_line(fmt::format("choice     {}", e.choice ? schedule_text(*e.choice) : "not known before it is measured"));
   print_line(fmt::format("           from {}", e.choice_source));
   if (e.choice) print_line(fmt::format("binary     {}", text_of(e.binary)));

@@ -1,7 +1,9 @@
 #include "generator/target.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <cstdio>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -62,6 +64,27 @@ std::string tuning_identity(const Target& target) {
   }
   return fmt::format("{}:cpu={}:cores={}:l1d={}:l2=2^{}:memory=2^{}", binary, target.cpu, target.cores,
                      target.l1d_bytes, l2_octave, octave(target.memory_gb_per_s));
+}
+
+std::optional<Target> target_of_identity(std::string_view identity) {
+  std::array<char, 16> arch{};
+  int sm_count = 0, shared = 0, l2_octave = 0, memory_octave = 0, length = 0;
+  const std::string text(identity);
+  const int read = std::sscanf(text.c_str(), "cuda:%15[a-z0-9_]:sm_count=%d:shared=%d:l2=2^%d:memory=2^%d%n",
+                               arch.data(), &sm_count, &shared, &l2_octave, &memory_octave, &length);
+  const Expected<Target> typical = read == 5 ? cuda_target(arch.data()) : Status::invalid_argument("");
+  if (!typical.ok() || typical->arch != arch.data() || static_cast<std::size_t>(length) != text.size())
+    return std::nullopt;
+  if (sm_count < 1 || shared < 1 || l2_octave < 0 || l2_octave > 60 || memory_octave < 0 || memory_octave > 60)
+    return std::nullopt;
+  Target target = *typical;
+  target.name.clear();
+  target.sm_count = sm_count;
+  target.shared_bytes_per_block = shared;
+  if (octave(static_cast<double>(target.l2_bytes)) != l2_octave)
+    target.l2_bytes = static_cast<std::int64_t>(std::exp2(l2_octave));
+  if (octave(target.memory_gb_per_s) != memory_octave) target.memory_gb_per_s = std::exp2(memory_octave);
+  return tuning_identity(target) == identity ? std::optional(target) : std::nullopt;
 }
 
 Expected<Target> cuda_target(std::string_view arch) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -38,6 +39,9 @@ struct Target {
 std::string binary_identity(const Target& target);
 /// The part that decides which schedule is fastest: the above, SM or core count, cache and memory class. Goes into tuning keys.
 std::string tuning_identity(const Target& target);
+/// A CUDA target with that tuning_identity: of its architecture, with its SM count, shared memory, and cache and memory of the middle of
+/// its classes. Nothing for other text, and for CPUs.
+std::optional<Target> target_of_identity(std::string_view identity);
 
 /// A typical member of a CUDA architecture ("sm_80", "sm_86", "sm_89", "sm_90a", "sm_100a", "sm_120a", with or without suffix),
 /// for compiling and planning without the device.

@@ -135,6 +135,27 @@ Status take_ranked(const ChooseRequest& request, const Family& family, const std
       fmt::format("{} has no usable schedule for this problem and shape: {}", family.name, last));
 }
 
+/// Replaces the cost model's choice where tuned rows of other shapes or devices say that another one is faster.
+void take_from_ladder(const ChooseRequest& request, const Family& family, Choice& choice) {
+  if (!request.options.use_cache) return;
+  const Target& target = request.device->target();
+  const std::vector<Evidence> evidence =
+      request.ladder.evidence_for(family, request.problem, target, planning_shape(request.shape, request.problem));
+  const auto is_usable = [&](const Schedule& schedule) {
+    return check_legal(family, request, schedule).ok() &&
+           !request.engine.store().find_rejected(rejected_key(family, request.problem, target, schedule));
+  };
+  const auto step = climb(family, request.problem, target, request.planned, request.options.bindings, choice.schedule,
+                          evidence, is_usable);
+  if (!step) return;
+  choice.schedule = step->schedule;
+  choice.cost = predict(family, request, choice.schedule);
+  choice.source = source_of(*step, request.engine.store().user_path());
+  log::info(log::Topic::tune,
+            fmt::format("{} from {}, {:.1f}% faster than the cost model's choice as far as can be told",
+                        to_json(choice.schedule), choice.source, 100 * step->expected_gain));
+}
+
 }  // namespace
 
 Expected<Choice> choose_schedule(const ChooseRequest& request) {
@@ -151,6 +172,7 @@ Expected<Choice> choose_schedule(const ChooseRequest& request) {
     if (choice.measured_now) return choice;
   }
   SACCADE_TRY(take_ranked(request, *family, remark, choice));
+  take_from_ladder(request, *family, choice);
   return choice;
 }
 

@@ -1,7 +1,8 @@
-// Which schedule: the user's, a tuned row's, the race's or the cost model's.
+// Which schedule: the user's, a tuned row's, the race's, the ladder's or the cost model's.
 #pragma once
 
 #include "runtime/engine.h"
+#include "runtime/ladder.h"
 
 namespace saccade {
 
@@ -23,6 +24,7 @@ struct ChooseRequest {
   const Shape& shape;    ///< of the call: what a schedule must be legal for
   const Shape& planned;  ///< planning_shape(shape): what schedules are ranked and tuned for
   const PrepareOptions& options;
+  Ladder& ladder;
 };
 
 /// Every schedule, wherever it is from, has passed its family's legality check for `shape`.

@@ -99,6 +99,7 @@ class EngineImplementation final : public Engine {
   Capture capture_;
   EngineCounters counters_;
   ChoiceMemory choices_;
+  Ladder ladder_{*store_};
   Binaries binaries_{*store_, counters_};
   PlanTable plans_;
 };
@@ -108,7 +109,7 @@ Expected<Choice> EngineImplementation::choose(const PlanQuery& query) {
   const Shape planned = planning_shape(query.shape, query.problem);
   // Host tables are sized for the call's own lengths.
   const Shape& ranked = query.options.bindings.tables.empty() ? planned : query.shape;
-  const ChooseRequest request{*this, query.device, query.problem, query.shape, ranked, query.options};
+  const ChooseRequest request{*this, query.device, query.problem, query.shape, ranked, query.options, ladder_};
   if (query.options.schedule) return choose_schedule(request);
   const PlanQuery bucket{query.device, query.problem, planned, query.options};
   if (std::optional<Choice> known = choices_.find(bucket)) {
@@ -119,6 +120,7 @@ Expected<Choice> EngineImplementation::choose(const PlanQuery& query) {
   if (choice.measured_now) {
     ++counters_.tuned;
     counters_.tune_ms += choice.tune_ms;
+    ladder_.forget();
     choices_.clear();  // what the cost model chose for other policies is out of date now
   }
   if (!choice.provisional) choices_.remember(bucket, choice);

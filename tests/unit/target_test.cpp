@@ -69,5 +69,27 @@ TEST(Target, TuningIdentityIgnoresTheNameAndSmallDifferencesOfBandwidth) {
   }
 }
 
+TEST(Target, ComesBackFromItsTuningIdentity) {
+  for (const std::string& arch : known_cuda_archs()) {
+    Target target = *cuda_target(arch);
+    target.sm_count += 2;
+    target.l2_bytes /= 4;
+    target.memory_gb_per_s *= 2;
+    const auto back = target_of_identity(tuning_identity(target));
+    ASSERT_TRUE(back) << arch;
+    EXPECT_EQ(tuning_identity(*back), tuning_identity(target));
+    EXPECT_EQ(back->sm_count, target.sm_count);
+    EXPECT_EQ(back->compute_capability, target.compute_capability);
+  }
+  const std::string good = tuning_identity(*cuda_target("sm_90a"));
+  for (const std::string& bad :
+       {std::string(), good + "x", good.substr(1), good.substr(0, good.size() - 2), std::string("cpu:avx2:"),
+        std::string("cuda:sm_90:sm_count=132:shared=232448:l2=2^26:memory=2^12"),
+        std::string("cuda:sm_90a:sm_count=0:shared=232448:l2=2^26:memory=2^12"),
+        std::string("cuda:sm_90a:sm_count=132:shared=232448:l2=2^99:memory=2^12"),
+        std::string("cuda:sm_90aaaaaaaaaaaaaaaaaaaa:sm_count=132:shared=232448:l2=2^26:memory=2^12")})
+    EXPECT_FALSE(target_of_identity(bad)) << bad;
+}
+
 }  // namespace
 }  // namespace saccade

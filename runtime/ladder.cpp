@@ -1,0 +1,255 @@
+#include "runtime/ladder.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "runtime/engine.h"
+
+namespace saccade {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::size_t kMostRows = 8;
+constexpr double kMargin = 0.01, kMarginPerOctave = 0.01;
+constexpr double kOtherDevice = 0.5;  ///< octaves that another device is away in any case
+
+double octaves(std::int64_t a, std::int64_t b) {
+  return std::abs(
+      std::log2(static_cast<double>(std::max<std::int64_t>(a, 1)) / static_cast<double>(std::max<std::int64_t>(b, 1))));
+}
+
+/// The numbers of a tuned_key.
+struct Sizes {
+  std::int64_t batch_heads = 0, group = 0, seqlen_q = 0, seqlen_kv = 0, mean_q = 0, mean_kv = 0, alignment = 0;
+
+  static Sizes of(const std::vector<cache::KeyField>& fields) {
+    Sizes sizes;
+    const std::map<std::string_view, std::int64_t*> known = {
+        {"batch x heads", &sizes.batch_heads}, {"group", &sizes.group},   {"seqlen_q", &sizes.seqlen_q},
+        {"seqlen_kv", &sizes.seqlen_kv},       {"mean_q", &sizes.mean_q}, {"mean_kv", &sizes.mean_kv},
+        {"alignment", &sizes.alignment}};
+    for (const cache::KeyField& field : fields)
+      if (const auto place = known.find(field.name); field.is_number && place != known.end())
+        *place->second = field.number;
+    return sizes;
+  }
+
+  double distance_to(const Sizes& other) const {
+    return std::max(octaves(seqlen_q, other.seqlen_q), octaves(seqlen_kv, other.seqlen_kv)) +
+           0.5 * (std::max(octaves(mean_q, other.mean_q), octaves(mean_kv, other.mean_kv)) +
+                  octaves(batch_heads, other.batch_heads) + octaves(group, other.group)) +
+           (alignment == other.alignment ? 0 : 0.5);
+  }
+
+  /// A shape of that bucket, with as many heads as `like`.
+  Shape shape(const Shape& like, const Problem& problem) const {
+    Shape made = like;
+    made.seqlen_q = seqlen_q;
+    made.seqlen_kv = seqlen_kv;
+    made.alignment = static_cast<int>(alignment);
+    made.batch = std::max<std::int64_t>(1, batch_heads / std::max<std::int64_t>(like.heads_q, 1));
+    if (group > 0) made.heads_kv = std::max<std::int64_t>(1, like.heads_q / group);
+    if (problem.layout == Layout::varlen) {
+      made.total_q = mean_q * made.batch;
+      made.total_kv = mean_kv * made.batch;
+    }
+    return made;
+  }
+};
+
+/// The part of a tuned_key that must be the same: all of its texts but the target, and the versions.
+std::string kind_of(const std::vector<cache::KeyField>& fields) {
+  cache::KeyBuilder kind;
+  for (const cache::KeyField& field : fields) {
+    if (field.name == "target") continue;
+    if (!field.is_number) kind.add(field.name, field.text);
+    if (field.name == "measurement" || field.name == "family version") kind.add(field.name, field.number);
+  }
+  return kind.bytes();
+}
+
+std::string target_of(const std::vector<cache::KeyField>& fields) {
+  for (const cache::KeyField& field : fields)
+    if (field.name == "target" && !field.is_number) return field.text;
+  return {};
+}
+
+double device_distance(const Target& a, const Target& b) {
+  const bool both_say = a.l2_bytes > 0 && b.l2_bytes > 0;
+  return kOtherDevice + octaves(a.sm_count, b.sm_count) + (both_say ? 0.25 * octaves(a.l2_bytes, b.l2_bytes) : 0);
+}
+
+std::optional<Schedule> schedule_in(const json& object, const char* name) {
+  if (!object.is_object() || !object.contains(name)) return std::nullopt;
+  const Expected<Schedule> schedule =
+      schedule_from_json(object[name].dump(-1, ' ', false, json::error_handler_t::replace));
+  return schedule.ok() ? std::optional(*schedule) : std::nullopt;
+}
+
+double number_in(const json& object, const char* name) {
+  return object.is_object() && object.contains(name) && object[name].is_number() ? object[name].get<double>() : 0;
+}
+
+/// Standard and measured times of a row (tuner/report.h, provenance_of); false when it does not hold them.
+bool read_times(const cache::Tuned& tuned, Evidence& evidence) {
+  const json provenance = json::parse(tuned.provenance, nullptr, false);
+  const Expected<Schedule> winner = schedule_from_json(tuned.schedule);
+  const std::optional<Schedule> standard = schedule_in(provenance, "default");
+  const double gain = number_in(provenance, "gain");
+  if (!winner.ok() || !standard || !(gain > -0.9)) return false;
+  evidence.standard = *standard;
+  evidence.measured.emplace_back(*winner, 1 / (1 + gain));
+  if (!provenance.contains("runners_up") || !provenance["runners_up"].is_array()) return true;
+  for (const json& next : provenance["runners_up"]) {
+    const std::optional<Schedule> schedule = schedule_in(next, "schedule");
+    const double ratio = number_in(next, "ratio_to_default");
+    if (schedule && ratio > 0) evidence.measured.emplace_back(*schedule, ratio);
+  }
+  return true;
+}
+
+/// Schedules and by how much the model misjudges them: the weighted mean of log(measured / predicted), both relative to a row's standard.
+class Corrections {
+ public:
+  void add(const Schedule& schedule, double error, const Evidence& row) {
+    Entry& entry = entries_[schedule];
+    const double weight = 1 / (0.25 + row.distance);
+    entry.sum += weight * error;
+    entry.weight += weight;
+    if (entry.nearest == nullptr || row.distance < entry.nearest->distance) entry.nearest = &row;
+  }
+  /// 0 for what was never measured.
+  double of(const Schedule& schedule) const {
+    const auto place = entries_.find(schedule);
+    return place == entries_.end() ? 0 : place->second.sum / place->second.weight;
+  }
+  template <class Visit>
+  void visit(const Visit& visit) const {
+    for (const auto& [schedule, entry] : entries_) visit(schedule, entry.sum / entry.weight, *entry.nearest);
+  }
+
+ private:
+  struct Entry {
+    double sum = 0, weight = 0;
+    const Evidence* nearest = nullptr;
+  };
+  std::map<Schedule, Entry> entries_;
+};
+
+}  // namespace
+
+std::optional<LadderStep> climb(const Family& family, const Problem& problem, const Target& target, const Shape& shape,
+                                const expr::Bindings& bindings, const Schedule& standard,
+                                std::span<const Evidence> evidence,
+                                const std::function<bool(const Schedule&)>& is_usable) {
+  Corrections corrections;
+  for (const Evidence& row : evidence) {
+    // The host's tables are sized for this call's lengths, not for the row's.
+    MaskDensities densities(problem, row.shape, {});
+    const auto predicted = [&](const Schedule& schedule) {
+      return family.cost(problem, row.target, row.shape, densities, schedule).total_us;
+    };
+    const double base = predicted(row.standard);
+    if (!(base > 0)) continue;
+    for (const auto& [schedule, ratio] : row.measured) {
+      const double here = predicted(schedule);
+      if (schedule.family == family.name && here > 0) corrections.add(schedule, std::log(ratio * base / here), row);
+    }
+    corrections.add(row.standard, 0, row);
+  }
+  MaskDensities densities(problem, shape, bindings);
+  const double standard_us = family.cost(problem, target, shape, densities, standard).total_us;
+  if (!(standard_us > 0)) return std::nullopt;
+  const double standard_score = std::log(standard_us) + corrections.of(standard);
+  std::optional<LadderStep> best;
+  double least = standard_score;
+  corrections.visit([&](const Schedule& schedule, double error, const Evidence& nearest) {
+    if (schedule == standard || !is_usable(schedule)) return;
+    const double us = family.cost(problem, target, shape, densities, schedule).total_us;
+    if (!(us > 0)) return;
+    const double score = std::log(us) + error;
+    const double margin = kMargin + kMarginPerOctave * nearest.distance;
+    if (score >= least || score + margin >= standard_score) return;
+    least = score;
+    best = LadderStep{schedule, std::exp(standard_score - score) - 1, &nearest};
+  });
+  return best;
+}
+
+std::string source_of(const LadderStep& step, const std::string& user_path) {
+  const Evidence& row = *step.nearest;
+  const bool of_user = row.layer == user_path || row.layer == "memory";
+  return fmt::format("tuned {} ({}: seqlen_q {}, seqlen_kv {}{})", row.is_sibling ? "on a sibling" : "nearby",
+                     of_user ? "user cache" : "pack " + row.layer, row.shape.seqlen_q, row.shape.seqlen_kv,
+                     row.is_sibling ? fmt::format(", {} SMs", row.target.sm_count) : "");
+}
+
+struct Ladder::Row {
+  std::string kind, target;
+  Sizes sizes;
+  cache::Tuned tuned;
+  std::string layer;
+};
+
+std::shared_ptr<const Ladder::Rows> Ladder::rows() {
+  const std::lock_guard lock(mutex_);
+  if (rows_ != nullptr) return rows_;
+  auto rows = std::make_shared<Rows>();
+  if (auto stored = store_.tuned_rows(cache::Unreadable::is_skipped); stored.ok()) {
+    for (cache::TunedRow& row : *stored) {
+      const auto fields = cache::fields_of(row.key);
+      if (!fields || fields->empty() || fields->front().text != "tuned")
+        continue;  // a measurement of an interrupted race
+      rows->push_back(
+          {kind_of(*fields), target_of(*fields), Sizes::of(*fields), std::move(row.tuned), std::move(row.layer)});
+    }
+  }
+  rows_ = std::move(rows);
+  return rows_;
+}
+
+void Ladder::forget() {
+  const std::lock_guard lock(mutex_);
+  rows_.reset();
+}
+
+std::vector<Evidence> Ladder::evidence_for(const Family& family, const Problem& problem, const Target& target,
+                                           const Shape& shape) {
+  const std::shared_ptr<const Rows> all = rows();
+  if (all->empty()) return {};
+  const auto wanted = cache::fields_of(tuned_key(family, problem, shape, target));
+  const std::string kind = kind_of(*wanted), own = tuning_identity(target);
+  const Sizes sizes = Sizes::of(*wanted);
+  std::vector<std::pair<const Row*, Evidence>> found;
+  for (const Row& row : *all) {
+    if (row.kind != kind) continue;
+    Evidence evidence;
+    evidence.shape = row.sizes.shape(shape, problem);
+    evidence.target = target;
+    evidence.layer = row.layer;
+    evidence.distance = row.sizes.distance_to(sizes);
+    if (row.target != own) {
+      const auto sibling = target_of_identity(row.target);
+      if (!sibling || binary_identity(*sibling) != binary_identity(target)) continue;
+      evidence.target = *sibling;
+      evidence.is_sibling = true;
+      evidence.distance += device_distance(*sibling, target);
+    }
+    if (evidence.distance <= kFarthestEvidence) found.emplace_back(&row, std::move(evidence));
+  }
+  std::stable_sort(found.begin(), found.end(),
+                   [](const auto& a, const auto& b) { return a.second.distance < b.second.distance; });
+  std::vector<Evidence> nearest;
+  for (auto& [row, evidence] : found) {
+    if (nearest.size() == kMostRows) break;
+    if (read_times(row->tuned, evidence)) nearest.push_back(std::move(evidence));
+  }
+  return nearest;
+}
+
+}  // namespace saccade
