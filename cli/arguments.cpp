@@ -260,7 +260,9 @@ void add_sweep(CLI::App& app, Options& options) {
       "sweep", "Measure schedules for all problems of a profile; what is measured already is left out");
   add_common(*command, options);
   SweepFlags& s = options.sweep;
-  command->add_option("profiles", s.profiles, "JSON profiles or captures")->type_name("FILE")->required();
+  command->add_option("profiles", s.profiles, "JSON profiles, captures, or names of profiles that come with Saccade")
+      ->type_name("FILE")
+      ->required();
   command->add_flag("--dry-run", s.dry_run, "say what would be measured and for how long, and measure nothing");
   command->add_flag("--again", s.again, "also measure what the cache has a winner for");
   command
@@ -278,9 +280,9 @@ void add_sweep(CLI::App& app, Options& options) {
   command->footer(
       "Each winner is kept as soon as it is known: start a sweep that was interrupted again, and it goes on.\n\n"
       "Examples:\n"
-      "  saccade sweep --dry-run llama.json\n"
-      "  saccade sweep --device cuda --tuning exhaustive --budget 3600 llama.json qwen.json\n"
-      "  sbatch --array=0-7 --wrap \"saccade sweep --device cuda --shard auto llama.json\"");
+      "  saccade sweep --dry-run llama-3 qwen\n"
+      "  saccade sweep --device cuda --tuning exhaustive --budget 3600 captured.jsonl\n"
+      "  sbatch --array=0-7 --wrap \"saccade sweep --device cuda --shard auto llama-3\"");
 }
 
 void add_bench(CLI::App& app, Options& options) {

@@ -1,5 +1,6 @@
 // saccade sweep: tunes all problems of profiles, resumes where an earlier sweep ended.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -27,7 +28,7 @@ namespace {
 using tuner::SweepRow;
 using tuner::SweepState;
 
-constexpr std::uint64_t kMaxProfileBytes = std::uint64_t{8} << 20;
+constexpr std::uint64_t kMaxProfileBytes = std::uint64_t{64} << 20;
 
 struct Shard {
   int index = 0, count = 1;
@@ -74,10 +75,23 @@ Expected<Shard> shard_from_flag(const std::string& text) {
   return shard;
 }
 
+/// Of a file, or of a profile that comes with Saccade and has no file of its name in its way.
+Expected<std::string> text_of_profile(const std::string& name) {
+  const bool is_file = access(name.c_str(), F_OK) == 0;
+  std::string known;
+  for (const tuner::ShippedProfile& profile : tuner::shipped_profiles()) {
+    if (!is_file && name == profile.name) return std::string(profile.text);
+    known += fmt::format("{}{}", known.empty() ? "" : ", ", profile.name);
+  }
+  auto text = read_text_file(name, kMaxProfileBytes);
+  if (text.ok() || is_file || name.find_first_of("/.") != std::string::npos) return text;
+  return Status::not_found(fmt::format("{}: no such file, and no profile that comes with Saccade: {}", name, known));
+}
+
 Expected<std::vector<tuner::SweepCase>> cases_of(const SweepFlags& flags) {
   std::vector<tuner::SweepCase> cases;
   for (const std::string& path : flags.profiles) {
-    SACCADE_ASSIGN(const std::string text, read_text_file(path, kMaxProfileBytes));
+    SACCADE_ASSIGN(const std::string text, text_of_profile(path));
     const auto read = tuner::read_profile(text);
     if (!read.ok()) return Status::invalid_argument(fmt::format("{}: {}", path, read.status().message()));
     cases.insert(cases.end(), read->begin(), read->end());

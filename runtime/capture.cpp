@@ -6,9 +6,11 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "base/log.h"
@@ -35,6 +37,22 @@ int append(const std::string& path, const std::string& line) {
   return error;
 }
 
+/// ,"scalars":{...}; empty where they are not known.
+std::string text_of(const Problem& problem, const std::vector<double>& scalars) {
+  const auto& declared = problem.declarations.scalars;
+  if (scalars.empty() || scalars.size() != declared.size()) return {};
+  nlohmann::json values = nlohmann::json::object();
+  for (std::size_t i = 0; i < scalars.size(); ++i) {
+    if (!std::isfinite(scalars[i])) return {};
+    if (declared[i].type == expr::Type::f32) {
+      values[declared[i].name] = scalars[i];
+    } else {
+      values[declared[i].name] = static_cast<std::int64_t>(scalars[i]);
+    }
+  }
+  return fmt::format(",\"scalars\":{}", values.dump());
+}
+
 }  // namespace
 
 Capture::Capture(std::string path) : path_(std::move(path)) {
@@ -42,12 +60,12 @@ Capture::Capture(std::string path) : path_(std::move(path)) {
   if (const char* const given = secure_getenv("SACCADE_CAPTURE"); given != nullptr) path_ = given;
 }
 
-void Capture::record(const Problem& problem, const Shape& shape) {
+void Capture::record(const Problem& problem, const Shape& shape, const std::vector<double>& scalars) {
   const std::lock_guard lock(mutex_);
   if (path_.empty()) return;
-  const std::string line = fmt::format("{{\"problem\":{},\"shape\":{}}}\n", to_json(problem), to_json(shape));
-  if (!written_.insert(std::hash<std::string>()(line)).second) return;
-  const int error = append(path_, line);
+  const std::string what = fmt::format("\"problem\":{},\"shape\":{}", to_json(problem), to_json(shape));
+  if (!written_.insert(std::hash<std::string>()(what)).second) return;
+  const int error = append(path_, fmt::format("{{{}{}}}\n", what, text_of(problem, scalars)));
   if (error == 0) return;
   log::warn_once(fmt::format("{}: {}; nothing more is captured", path_, std::strerror(error)));
   path_.clear();

@@ -63,7 +63,7 @@ class EngineImplementation final : public Engine {
       return MadePlan{std::move(made), keep};
     });
     if (measured) plans_.forget_untuned(problem);
-    if (result.ok() && !options.schedule) capture_.record(problem, shape);
+    if (result.ok() && !options.schedule) capture_.record(problem, shape, options.bindings.scalars);
     return result;
   }
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 
 #include "generator/json.h"
@@ -13,7 +14,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr std::size_t kMaxBytes = std::size_t{8} << 20, kMaxCases = 65'536, kMaxSizes = 1'024;
+constexpr std::size_t kMaxBytes = std::size_t{64} << 20, kMaxCases = 65'536, kMaxSizes = 1'024;
 constexpr std::int64_t kMaxSize = (std::int64_t{1} << 30) - 1, kMaxTokens = std::int64_t{1} << 40;
 
 /// `status` with the place where it was found.
@@ -83,8 +84,33 @@ Shape shape_of(const Sizes& sizes, Layout layout) {
   return shape;
 }
 
-/// Adds a case for each combination of the sizes.
-Status add_shapes(const std::string& label, const Problem& problem, const Json& shapes, std::vector<SweepCase>& cases) {
+/// The numbers of an object's "scalars", in the order in which the problem declares them; none without that member.
+Expected<std::vector<double>> scalars_of(const Json& object, const Problem& problem) {
+  std::vector<double> scalars;
+  if (!object.contains("scalars")) return scalars;
+  const Json& given = object["scalars"];
+  if (!given.is_object()) return json::wrong_type("scalars", "an object");
+  for (const auto& [name, value] : given.items()) {
+    const auto& declared = problem.declarations.scalars;
+    if (std::none_of(declared.begin(), declared.end(), [&](const auto& scalar) { return scalar.name == name; }))
+      return Status::invalid_argument(fmt::format("\"scalars\": the problem has no scalar \"{}\"", name));
+  }
+  for (const expr::ScalarDeclaration& scalar : problem.declarations.scalars) {
+    if (!given.contains(scalar.name) || !given[scalar.name].is_number())
+      return Status::invalid_argument(fmt::format("\"scalars\": \"{}\" must be a number", scalar.name));
+    const double value = given[scalar.name].get<double>();
+    const double most = scalar.type == expr::Type::i32 ? 2147483647.0 : 9007199254740992.0;
+    if (scalar.type != expr::Type::f32 && (value != std::floor(value) || std::abs(value) > most))
+      return Status::invalid_argument(
+          fmt::format("\"scalars\": \"{}\" must be a whole number up to {:.0f}", scalar.name, most));
+    scalars.push_back(value);
+  }
+  return scalars;
+}
+
+/// Adds to `like` a case for each combination of the sizes.
+Status add_shapes(const SweepCase& like, const Json& shapes, std::vector<SweepCase>& cases) {
+  const Problem& problem = like.problem;
   SACCADE_TRY(
       json::only_keys(shapes, "shapes", {"batch", "heads_kv", "heads_q", "seqlen", "seqlen_kv", "seqlen_q", "tokens"}));
   const bool both = shapes.contains("seqlen"), apart = shapes.contains("seqlen_q") || shapes.contains("seqlen_kv");
@@ -118,21 +144,29 @@ Status add_shapes(const std::string& label, const Problem& problem, const Json& 
             for (const std::int64_t t : tokens) {
               const Shape shape = shape_of({hq, hk, sq, sk, b, t}, problem.layout);
               SACCADE_TRY(at_place(to_json(shape), validate(shape, problem)));
-              cases.push_back({label, problem, shape});
+              cases.push_back(like);
+              cases.back().shape = shape;
             }
   return {};
 }
 
-Status add_entry(const Json& entry, std::vector<SweepCase>& cases) {
-  SACCADE_TRY(json::only_keys(entry, "problems", {"label", "problem", "shapes"}));
-  std::string label;
-  if (entry.contains("label")) {
-    SACCADE_ASSIGN(label, json::text(entry["label"], "label"));
+Expected<SweepCase> case_without_shape(const Json& object) {
+  SweepCase item;
+  if (object.contains("label")) {
+    SACCADE_ASSIGN(item.label, json::text(object["label"], "label"));
   }
-  SACCADE_ASSIGN(const Problem problem, problem_from_json(json::dump(json::at(entry, "problem"))));
+  SACCADE_ASSIGN(item.problem, problem_from_json(json::dump(json::at(object, "problem"))));
+  SACCADE_ASSIGN(item.scalars, scalars_of(object, item.problem));
+  return item;
+}
+
+Status add_entry(const Json& entry, std::vector<SweepCase>& cases) {
+  SACCADE_TRY(json::only_keys(entry, "problems", {"label", "problem", "scalars", "shapes"}));
+  SACCADE_ASSIGN(const SweepCase like, case_without_shape(entry));
   const Json& shapes = json::at(entry, "shapes");
-  if (!shapes.is_array()) return add_shapes(label, problem, shapes, cases);
-  for (const Json& item : shapes) SACCADE_TRY(add_shapes(label, problem, item, cases));
+  if (!shapes.is_array()) return add_shapes(like, shapes, cases);
+  if (shapes.empty()) return json::wrong_type("shapes", "an object or a list that is not empty");
+  for (const Json& item : shapes) SACCADE_TRY(add_shapes(like, item, cases));
   return {};
 }
 
@@ -149,13 +183,9 @@ Expected<std::vector<SweepCase>> cases_of_document(const Json& document) {
 
 Status add_captured(std::string_view line, std::vector<SweepCase>& cases) {
   SACCADE_ASSIGN(const Json object, json::parse(line, kMaxBytes));
-  SACCADE_TRY(json::only_keys(object, "line", {"label", "problem", "shape"}));
+  SACCADE_TRY(json::only_keys(object, "line", {"label", "problem", "scalars", "shape"}));
   if (cases.size() == kMaxCases) return Status::invalid_argument(fmt::format("more than {} cases", kMaxCases));
-  SweepCase item;
-  if (object.contains("label")) {
-    SACCADE_ASSIGN(item.label, json::text(object["label"], "label"));
-  }
-  SACCADE_ASSIGN(item.problem, problem_from_json(json::dump(json::at(object, "problem"))));
+  SACCADE_ASSIGN(SweepCase item, case_without_shape(object));
   SACCADE_ASSIGN(item.shape, shape_from_json(json::dump(json::at(object, "shape"))));
   SACCADE_TRY(validate(item.shape, item.problem));
   cases.push_back(std::move(item));
@@ -166,10 +196,13 @@ bool is_blank(std::string_view line) { return line.find_first_not_of(" \t\r") ==
 
 Expected<std::vector<SweepCase>> cases_of_lines(std::string_view text) {
   std::vector<SweepCase> cases;
+  std::set<std::string_view> seen;
   for (std::size_t number = 1; !text.empty(); ++number) {
     const std::size_t end = std::min(text.find('\n'), text.size());
     const std::string_view line = text.substr(0, end);
-    if (!is_blank(line)) SACCADE_TRY(at_place(fmt::format("line {}", number), add_captured(line, cases)));
+    const bool is_cut_off = end == text.size() && number > 1 && !json::parse(line, kMaxBytes).ok();
+    if (!is_blank(line) && !is_cut_off && seen.insert(line).second)
+      SACCADE_TRY(at_place(fmt::format("line {}", number), add_captured(line, cases)));
     text.remove_prefix(std::min(end + 1, text.size()));
   }
   return cases;
@@ -194,6 +227,16 @@ Expected<std::vector<SweepCase>> read_profile(std::string_view text) {
   if (is_capture(text)) return cases_of_lines(text);
   SACCADE_ASSIGN(const Json document, json::parse(text, kMaxBytes));
   return cases_of_document(document);
+}
+
+std::string to_json(const SweepCase& item) {
+  std::string scalars;
+  for (std::size_t i = 0; i < item.scalars.size(); ++i) {
+    scalars += fmt::format("{}{}:{}", i == 0 ? "" : ",", Json(item.problem.declarations.scalars[i].name).dump(),
+                           item.scalars[i]);
+  }
+  return fmt::format(R"({{"problem":{},"shape":{}{}}})", saccade::to_json(item.problem), saccade::to_json(item.shape),
+                     scalars.empty() ? "" : fmt::format(R"(,"scalars":{{{}}})", scalars));
 }
 
 std::vector<SweepCase> distinct_cases(const std::vector<SweepCase>& cases) {

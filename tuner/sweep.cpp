@@ -43,8 +43,9 @@ void plan_row(Engine& engine, const Device& device, const SweepOptions& options,
 
 void measure_row(Engine& engine, const std::shared_ptr<const Device>& device, const SweepOptions& options,
                  double left_ms, SweepRow& row) {
-  const expr::Bindings unknown;
-  const TuneRequest request{&row.item.problem,       &row.item.shape, &unknown,
+  expr::Bindings bindings;  // tables are made up by the tuner
+  bindings.scalars = row.item.scalars;
+  const TuneRequest request{&row.item.problem,       &row.item.shape, &bindings,
                             find_family(row.family), device,          options.policy};
   TuneOptions tuning;
   const double budget_ms = rules_of(options.policy).budget_ms;

@@ -86,6 +86,19 @@ TEST_F(EnginePrepare, CapturesEachProblemAndShapeOnce) {
   EXPECT_EQ(text_of(file), line(512) + line(100));
 }
 
+TEST_F(EnginePrepare, CapturesTheScalarsOfTheFirstCall) {
+  const fs::path file = folder_ / "capture";
+  engine_ = new_engine(file);
+  problem_ = *problem_from_json(R"({"mask":"kv_idx >= q_idx - left && score_limit > 0","scalars":)"
+                                R"([{"name":"left","type":"i32"},{"name":"score_limit","type":"f32"}]})");
+  options_.bindings.scalars = {31, 0.5};
+  ASSERT_TRUE(prepare().ok());
+  options_.bindings.scalars = {63, 0.5};
+  ASSERT_TRUE(prepare().ok());
+  EXPECT_THAT(text_of(file), HasSubstr(R"("scalars":{"left":31,"score_limit":0.5}})"));
+  EXPECT_THAT(text_of(file), ::testing::Not(HasSubstr("63")));
+}
+
 TEST_F(EnginePrepare, ACaptureThatCannotBeWrittenHarmsNobody) {
   engine_ = new_engine(folder_ / "no" / "such" / "folder");
   testing::internal::CaptureStderr();

@@ -1,6 +1,7 @@
 // Profiles and captures: what a sweep measures.
 #include <gtest/gtest.h>
 
+#include "generator/family.h"
 #include "tuner/profile.h"
 
 namespace saccade::tuner {
@@ -136,6 +137,61 @@ TEST(ShapeJson, GoesThereAndBack) {
             "\"heads_q\" is -1; 0 to 1073741823 is possible");
   EXPECT_NE(shape_from_json(R"({"heads":1,"seqlen_q":1})").status().message().find("unknown key \"heads\""),
             std::string::npos);
+}
+
+const std::string kWindow = R"({"dtype":"bf16","head_dim":64,"mask":"kv_idx >= q_idx - left",)"
+                            R"("scalars":[{"name":"left","type":"i32"}]})";
+
+std::string with_scalars(const std::string& scalars) {
+  return R"({"problems":[{"problem":)" + kWindow + R"(,"shapes":{"heads_q":1,"seqlen":64},"scalars":)" + scalars +
+         "}]}";
+}
+
+TEST(Profile, ScalarsAreTheProblemsOwn) {
+  EXPECT_EQ(read(with_scalars(R"({"left":31})"))[0].scalars, std::vector<double>{31});
+  EXPECT_TRUE(read(profile(R"({"heads_q":1,"seqlen":64})", kWindow))[0].scalars.empty());
+  EXPECT_NE(refusal(with_scalars("{}")).find("\"left\" must be a number"), std::string::npos);
+  EXPECT_NE(refusal(with_scalars(R"({"left":1,"right":2})")).find("no scalar \"right\""), std::string::npos);
+  EXPECT_NE(refusal(with_scalars(R"({"left":1.5})")).find("whole number"), std::string::npos);
+  EXPECT_NE(refusal(with_scalars(R"({"left":3000000000})")).find("whole number"), std::string::npos);
+  EXPECT_NE(refusal(with_scalars("[1]")).find("an object"), std::string::npos);
+  EXPECT_NE(refusal(profile("[]")).find("not empty"), std::string::npos);
+}
+
+TEST(Profile, ACaptureCountsEachLineOnceAndOutlivesACutOffEnd) {
+  SweepCase item = read(with_scalars(R"({"left":31})"))[0];
+  const std::string line = to_json(item);
+  EXPECT_NE(line.find(R"("scalars":{"left":31})"), std::string::npos) << line;
+  const auto cases = read(line + "\n" + line + "\n" + line.substr(0, 40));
+  ASSERT_EQ(cases.size(), 1u);
+  EXPECT_EQ(cases[0], item);
+  EXPECT_NE(refusal(line + "\n" + line.substr(0, 40) + "\n" + line + "\n").find("line 2"), std::string::npos);
+  std::string many;
+  for (int i = 0; i < 70'000; ++i) many += line + "\n";
+  EXPECT_EQ(read(many).size(), 1u);
+}
+
+TEST(Profile, TheLongestSequencesHaveABucket) {
+  const auto cases = read(profile(R"({"heads_q":1,"seqlen":1073741823})"));
+  EXPECT_EQ(distinct_cases(cases)[0].shape.seqlen_q, 1073741823);
+}
+
+TEST(Profile, ThoseThatComeWithSaccadeAreForTheH200) {
+  EXPECT_GE(shipped_profiles().size(), 10u);
+  std::size_t count = 0;
+  for (const ShippedProfile& shipped : shipped_profiles()) {
+    const auto cases = distinct_cases(read(std::string(shipped.text)));
+    EXPECT_FALSE(cases.empty()) << shipped.name;
+    count += cases.size();
+    for (const SweepCase& item : cases) {
+      EXPECT_FALSE(item.label.empty()) << shipped.name;
+      EXPECT_EQ(item.scalars.size(), item.problem.declarations.scalars.size()) << shipped.name << " " << item.label;
+      const auto family = choose_family(item.problem, *cuda_target("sm_90a"), &item.shape);
+      ASSERT_TRUE(family.ok()) << shipped.name << " " << to_json(item) << ": " << family.status().message();
+      EXPECT_EQ((*family)->name, "cuda.fwd.sm90") << shipped.name << " " << to_json(item);
+    }
+  }
+  EXPECT_LT(count, 250u);  // what a pack of under 2 MB of text has room for
 }
 
 }  // namespace
