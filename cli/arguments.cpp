@@ -134,8 +134,8 @@ void add_cache(CLI::App& app, Options& options) {
 
 constexpr const char* kMachine = "Machine";
 
-void add_machine(CLI::App& app, EngineFlags& e) {
-  app.add_option("--device", e.device, "cpu (default), cuda or cuda:N")->group(kMachine);
+void add_machine(CLI::App& app, EngineFlags& e, const char* devices = "cpu (default), cuda or cuda:N") {
+  app.add_option("--device", e.device, devices)->group(kMachine);
   app.add_option("--threads", e.threads, "CPU threads (default: all)")
       ->check(number(0, cpu::most_threads()))
       ->group(kMachine);
@@ -273,7 +273,8 @@ void add_sweep(CLI::App& app, Options& options) {
       ->add_option("--shard", s.shard,
                    "part I of N, from 0; \"auto\" takes both from Slurm, Open MPI or MPICH (PMI) variables")
       ->type_name("I/N");
-  add_machine(*command, options.engine);
+  command->add_option("--log", s.log, "append each race to this file, for `saccade report`")->type_name("FILE");
+  add_machine(*command, options.engine, "cpu (default), cuda, cuda:N, several between commas, or cuda:all");
   command->add_option("--tuning", options.engine.tuning, "quick (2 s a problem), normal (15 s, default) or exhaustive")
       ->group(kMachine);
   add_cache(*command, options);

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <fstream>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -110,10 +112,9 @@ std::string name_of_row(const SweepRow& row) {
 }
 
 Json json_of(const SweepRow& row) {
-  Json json = {{"label", row.item.label},
-               {"problem", parsed(to_json(row.item.problem))},
-               {"shape", parsed(to_json(row.item.shape))},
-               {"state", name_of(row.state)}};
+  Json json = parsed(to_json(row.item));
+  json["label"] = row.item.label;
+  json["state"] = name_of(row.state);
   if (!row.family.empty()) json["family"] = row.family;
   if (!row.note.empty()) json["note"] = row.note;
   if (row.state != SweepState::measured) return json;
@@ -157,6 +158,59 @@ std::string summary_text(const std::vector<SweepRow>& rows) {
   return text;
 }
 
+/// Those that --device names, one or several between commas; "cuda:all": all there are.
+Expected<std::vector<std::shared_ptr<const Device>>> open_devices(const EngineFlags& flags) {
+  std::vector<std::string> names;
+  if (flags.device == "cuda:all") {
+    for (int i = 0; i < cuda_device_count(); ++i) names.push_back(fmt::format("cuda:{}", i));
+    if (names.empty()) return Status::unsupported("--device cuda:all: there is no CUDA device");
+  } else {
+    for (std::size_t begin = 0; begin <= flags.device.size();) {
+      const std::size_t end = std::min(flags.device.find(',', begin), flags.device.size());
+      names.push_back(flags.device.substr(begin, end - begin));
+      begin = end + 1;
+    }
+  }
+  std::vector<std::shared_ptr<const Device>> devices;
+  for (const std::string& name : names) {
+    EngineFlags one = flags;
+    one.device = name;
+    SACCADE_ASSIGN(auto device, open_device(one));
+    for (const auto& other : devices) {
+      if (other->target().kind == device->target().kind && other->ordinal() == device->ordinal())
+        return Status::invalid_argument(fmt::format("--device {}: {} is named twice", flags.device, name));
+      if (tuning_identity(other->target()) != tuning_identity(device->target()))
+        return Status::invalid_argument(fmt::format("--device {}: a {} and a {} need a sweep each", flags.device,
+                                                    other->target().name, device->target().name));
+    }
+    devices.push_back(std::move(device));
+  }
+  return devices;
+}
+
+/// Appends a line of JSON for each row that was raced, as it comes: what `saccade report` reads.
+class Log {
+ public:
+  Status open(const std::string& path, const Target& target) {
+    if (path.empty()) return {};
+    device_ = cli::json_of(target);
+    file_.open(path, std::ios::app);
+    return file_ ? Status() : Status::io_error(fmt::format("--log {}: cannot be written", path));
+  }
+  void add(const SweepRow& row, const tuner::TuneReport* report) {
+    if (!file_.is_open() || report == nullptr) return;
+    Json line = json_of(row);
+    line["ordinal"] = row.ordinal;
+    line["device"] = device_;
+    line["report"] = parsed(tuner::to_json(*report));
+    file_ << line.dump(-1, ' ', false, Json::error_handler_t::replace) << std::endl;
+  }
+
+ private:
+  std::ofstream file_;
+  Json device_;
+};
+
 }  // namespace
 
 Expected<int> sweep_command(const Options& options) {
@@ -170,28 +224,35 @@ Expected<int> sweep_command(const Options& options) {
     return Status::invalid_argument("a sweep's winners go to the cache: leave --no-cache out");
   SACCADE_ASSIGN(const Shard shard, shard_from_flag(options.sweep.shard));
   SACCADE_ASSIGN(const std::vector<tuner::SweepCase> cases, cases_of(options.sweep));
-  SACCADE_ASSIGN(const Session session, open_session(options.engine));
-  if (!options.sweep.dry_run) SACCADE_TRY(check_writable(session.engine->store()));
+  SACCADE_ASSIGN(const auto devices, open_devices(options.engine));
+  SACCADE_ASSIGN(const std::shared_ptr<Engine> engine, open_engine(options.engine));
+  if (!options.sweep.dry_run) SACCADE_TRY(check_writable(engine->store()));
+  const Target& target = devices.front()->target();
+  Log log;
+  if (!options.sweep.dry_run) SACCADE_TRY(log.open(options.sweep.log, target));
   Progress progress("sweep", 0, options.progress);
   tuner::SweepOptions sweep;
   sweep.policy = policy;
   sweep.again = options.sweep.again;
   sweep.cancel = &interrupted();
   if (options.sweep.budget) sweep.budget_ms = 1000 * *options.sweep.budget;
-  sweep.started = [&](int index, int total, const SweepRow& row) {
-    progress.step(index, fmt::format("{} of {}: {}", index + 1, total, name_of_row(row)));
+  sweep.started = [&](int done, int total, const SweepRow& row) {
+    progress.step(done, fmt::format("{} of {}: {}", done + 1, total, name_of_row(row)));
   };
-  sweep.progress = [&](const tuner::TuneProgress& step) {
-    progress.detail(fmt::format("{} {}/{}", step.phase, step.done, step.total));
+  sweep.progress = [&](const SweepRow& row, const tuner::TuneProgress& step) {
+    const std::string where = devices.size() > 1 ? fmt::format("GPU {}: ", row.ordinal) : std::string();
+    progress.detail(fmt::format("{}{} {}/{}", where, step.phase, step.done, step.total));
   };
-  std::vector<SweepRow> rows = plan_sweep(*session.engine, session.device,
-                                          shard_of(tuner::distinct_cases(cases), shard.index, shard.count), sweep);
-  if (!options.sweep.dry_run) run_sweep(*session.engine, session.device, rows, sweep);
+  sweep.finished = [&](const SweepRow& row, const tuner::TuneReport* report) { log.add(row, report); };
+  std::vector<SweepRow> rows =
+      plan_sweep(*engine, devices.front(), shard_of(tuner::distinct_cases(cases), shard.index, shard.count), sweep);
+  if (!options.sweep.dry_run) run_sweep(*engine, devices, rows, sweep);
   progress.clear();
   if (options.json) {
     Json list = Json::array();
     for (const SweepRow& row : rows) list.push_back(json_of(row));
-    print_json({{"device", json_of(session.device->target())},
+    print_json({{"device", json_of(target)},
+                {"devices", devices.size()},
                 {"policy", name_of(policy)},
                 {"shard", {{"index", shard.index}, {"count", shard.count}}},
                 {"dry_run", options.sweep.dry_run},

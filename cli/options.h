@@ -60,6 +60,7 @@ struct DemoOptions {
 struct SweepFlags {
   std::vector<std::string> profiles;
   std::string shard;             ///< "I/N", or "auto"
+  std::string log;               ///< file to which each race is appended
   std::optional<double> budget;  ///< seconds; not given: none
   bool dry_run = false, again = false;
 };

@@ -1,9 +1,12 @@
 #include "tuner/sweep.h"
 
 #include <algorithm>
+#include <future>
+#include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
+#include <thread>
 #include <utility>
 
 #include "tuner/limits.h"
@@ -41,29 +44,35 @@ void plan_row(Engine& engine, const Device& device, const SweepOptions& options,
   if (usable && policy && *policy >= options.policy) row.state = SweepState::known;
 }
 
-void measure_row(Engine& engine, const std::shared_ptr<const Device>& device, const SweepOptions& options,
-                 double left_ms, SweepRow& row) {
-  expr::Bindings bindings;  // tables are made up by the tuner
-  bindings.scalars = row.item.scalars;
-  const TuneRequest request{&row.item.problem,       &row.item.shape, &bindings,
-                            find_family(row.family), device,          options.policy};
-  TuneOptions tuning;
-  const double budget_ms = rules_of(options.policy).budget_ms;
-  if (left_ms < budget_ms) tuning.budget_ms = left_ms;
-  tuning.cancel = options.cancel;
-  tuning.progress = options.progress;
-  const Expected<TuneReport> report = tune(engine, request, tuning);
+/// What a row's tuning needs to stay alive.
+struct RowRequest {
+  expr::Bindings bindings;  ///< tables are made up by the tuner
+  TuneRequest request;
+
+  RowRequest(const SweepRow& row, std::shared_ptr<const Device> device, TuningPolicy policy)
+      : request{&row.item.problem, &row.item.shape, &bindings, find_family(row.family), std::move(device), policy} {
+    bindings.scalars = row.item.scalars;
+  }
+  RowRequest(const RowRequest&) = delete;
+  RowRequest& operator=(const RowRequest&) = delete;
+};
+
+/// Fills the row; gives the report, if there was a race.
+std::optional<TuneReport> measure_row(Engine& engine, const RowRequest& wanted, const TuneOptions& tuning,
+                                      SweepRow& row) {
+  const TuneRequest& request = wanted.request;
+  Expected<TuneReport> report = tune(engine, request, tuning);
   if (!report.ok()) {
     const bool stopped = report.status().code() == StatusCode::cancelled;
     row.state = stopped ? SweepState::to_measure : SweepState::failed;
     if (!stopped) row.note = report.status().message();
-    return;
+    return std::nullopt;
   }
   row.elapsed_ms = report->elapsed_ms;
   const bool cut = tuning.budget_ms > 0 && !report->complete;
   if (report->rounds == 0 || report->cancelled || cut) {  // would pass for a whole race
     row.note = cut ? "cut short by the budget" : report->reason;
-    return;
+    return std::nullopt;
   }
   remember(engine, request, *report);
   engine.store().flush();
@@ -73,7 +82,110 @@ void measure_row(Engine& engine, const std::shared_ptr<const Device>& device, co
   row.winner_us = report->winner_us;
   row.gain = report->gain;
   row.note = report->reason;
+  return std::move(report).value();
 }
+
+/// The rows of a sweep, dealt out to its devices.
+class Sweep {
+ public:
+  Sweep(Engine& engine, std::vector<SweepRow>& rows, const SweepOptions& options)
+      : engine_(engine), rows_(rows), options_(options), compiled_(rows.size()) {
+    limits_.cancel = options.cancel;
+    end_ms_ = limits_.now_ms() + options.budget_ms;
+    total_ = static_cast<int>(std::count_if(rows.begin(), rows.end(), [](const SweepRow& row) { return waits(row); }));
+  }
+
+  /// By one thread for each device.
+  void run(const std::shared_ptr<const Device>& device) {
+    while (SweepRow* const row = take(*device)) {
+      const std::shared_future<void> ready = compile(*row, device);
+      if (SweepRow* const after = next_of(*row)) static_cast<void>(compile(*after, device));
+      if (ready.valid()) ready.wait();
+      measure(device, *row);
+    }
+  }
+
+ private:
+  static bool waits(const SweepRow& row) { return row.state == SweepState::to_measure; }
+  std::size_t index_of(const SweepRow& row) const { return static_cast<std::size_t>(&row - rows_.data()); }
+
+  /// The next row that still waits, once its device has looked whether another process has measured it meanwhile.
+  SweepRow* take(const Device& device) {
+    const std::lock_guard lock(mutex_);
+    for (; next_ < rows_.size(); ++next_) {
+      SweepRow& row = rows_[next_];
+      if (!waits(row)) continue;
+      over_ = limits_.cancelled() || end_ms_ <= limits_.now_ms();
+      if (over_) return nullptr;
+      if (options_.started) options_.started(done_, total_, row);
+      plan_row(engine_, device, options_, row);
+      if (!waits(row)) {
+        ++done_;
+        if (options_.finished) options_.finished(row, nullptr);
+        continue;
+      }
+      row.ordinal = device.ordinal();
+      ++next_;
+      return &row;
+    }
+    return nullptr;
+  }
+
+  SweepRow* next_of(const SweepRow& row) {
+    const std::lock_guard lock(mutex_);
+    for (std::size_t i = std::max(next_, index_of(row) + 1); i < rows_.size(); ++i)
+      if (waits(rows_[i])) return &rows_[i];
+    return nullptr;
+  }
+
+  /// Starts to compile the row's candidates; on CPUs that would disturb who times.
+  std::shared_future<void> compile(SweepRow& row, const std::shared_ptr<const Device>& device) {
+    if (device->target().kind != Target::Kind::cuda) return {};
+    const std::lock_guard lock(mutex_);
+    std::shared_future<void>& started = compiled_[index_of(row)];
+    if (!started.valid()) {
+      started = std::async(std::launch::async, [this, &row, device] {
+                  const RowRequest wanted(row, device, options_.policy);
+                  compile_candidates(engine_, wanted.request, &over_);
+                }).share();
+    }
+    return started;
+  }
+
+  void measure(const std::shared_ptr<const Device>& device, SweepRow& row) {
+    constexpr double kPatienceMs = 60'000;
+    const RowRequest wanted(row, device, options_.policy);
+    const double budget_ms = rules_of(options_.policy).budget_ms;
+    const auto turn = take_turn(engine_, *device, std::min(budget_ms, kPatienceMs));
+    TuneOptions tuning;
+    const double left_ms = std::max(end_ms_ - limits_.now_ms(), 1.0);
+    if (left_ms < budget_ms) tuning.budget_ms = left_ms;
+    tuning.cancel = options_.cancel;
+    tuning.progress = [&](const TuneProgress& progress) {
+      const std::lock_guard lock(mutex_);
+      if (options_.progress) options_.progress(row, progress);
+    };
+    SweepRow result = row;  // others look at the state of all rows
+    const std::optional<TuneReport> report = measure_row(engine_, wanted, tuning, result);
+    const std::lock_guard lock(mutex_);
+    row = std::move(result);
+    ++done_;
+    if (options_.finished) options_.finished(row, report ? &*report : nullptr);
+  }
+
+  Engine& engine_;
+  std::vector<SweepRow>& rows_;
+  const SweepOptions& options_;
+  Limits limits_;
+  double end_ms_ = 0;
+  int total_ = 0;
+  std::atomic<bool> over_{false};  ///< by the user's wish or the budget's end
+
+  std::mutex mutex_;  ///< of what follows, the rows' states and the caller's functions
+  std::size_t next_ = 0;
+  int done_ = 0;
+  std::vector<std::shared_future<void>> compiled_;
+};
 
 }  // namespace
 
@@ -105,24 +217,13 @@ std::vector<SweepRow> plan_sweep(Engine& engine, const std::shared_ptr<const Dev
   return rows;
 }
 
-void run_sweep(Engine& engine, const std::shared_ptr<const Device>& device, std::vector<SweepRow>& rows,
+void run_sweep(Engine& engine, const std::vector<std::shared_ptr<const Device>>& devices, std::vector<SweepRow>& rows,
                const SweepOptions& options) {
-  Limits limits;
-  limits.cancel = options.cancel;
-  const double end_ms = limits.now_ms() + options.budget_ms;
-  const auto waits = [](const SweepRow& row) { return row.state == SweepState::to_measure; };
-  const int total = static_cast<int>(std::count_if(rows.begin(), rows.end(), waits));
-  int index = 0;
-  for (SweepRow& row : rows) {
-    if (!waits(row)) continue;
-    const double left_ms = end_ms - limits.now_ms();
-    if (limits.cancelled() || left_ms <= 0) return;
-    if (options.started) options.started(index, total, row);
-    ++index;
-    plan_row(engine, *device, options, row);  // another process may have measured it meanwhile
-    if (!waits(row)) continue;
-    measure_row(engine, device, options, left_ms, row);
-  }
+  Sweep sweep(engine, rows, options);
+  std::vector<std::thread> threads;
+  for (std::size_t i = 1; i < devices.size(); ++i) threads.emplace_back([&, i] { sweep.run(devices[i]); });
+  if (!devices.empty()) sweep.run(devices.front());
+  for (std::thread& thread : threads) thread.join();
 }
 
 }  // namespace saccade::tuner

@@ -31,6 +31,7 @@ struct SweepRow {
   std::string family;
   Schedule schedule;  ///< the winner; of measured rows
   double default_us = 0, winner_us = 0, gain = 0, elapsed_ms = 0;
+  int ordinal = 0;  ///< of the device that measured it
 };
 
 struct SweepOptions {
@@ -38,18 +39,22 @@ struct SweepOptions {
   double budget_ms = std::numeric_limits<double>::infinity();  ///< wall time; the case that is running is cut to it
   bool again = false;                                          ///< measure known cases too
   const std::atomic<bool>* cancel = nullptr;                   ///< what is measured by then is kept
-  /// Before each case that is measured: its index among `total`, which ones are known is not counted.
-  std::function<void(int index, int total, const SweepRow& row)> started;
-  std::function<void(const TuneProgress&)> progress;
+  /// These are called by one thread at a time. Before each case that is measured: how many of `total` are done.
+  std::function<void(int done, int total, const SweepRow& row)> started;
+  std::function<void(const SweepRow& row, const TuneProgress&)> progress;
+  /// After each case that was looked at; the report is null when the case was not raced.
+  std::function<void(const SweepRow& row, const TuneReport* report)> finished;
 };
 
 /// Which of the cases a sweep would measure, one for each key of a winner: fills state, note and family, measures nothing.
 std::vector<SweepRow> plan_sweep(Engine& engine, const std::shared_ptr<const Device>& device,
                                  const std::vector<SweepCase>& cases, const SweepOptions& options);
 
-/// Measures the rows of a plan that are to be measured, in their order. Each winner is written before the next case begins, so
-/// that a sweep that is killed loses at most the case that was running. A race that the budget cuts short is not kept.
-void run_sweep(Engine& engine, const std::shared_ptr<const Device>& device, std::vector<SweepRow>& rows,
+/// Measures the rows of a plan that are to be measured, in their order, on all `devices` at once, which must be alike (of one
+/// tuning_identity). On GPUs the candidates of the next row are compiled while one is timed. Each winner is written before the
+/// device takes the next row, so that a sweep that is killed loses at most the rows that were running. A race that the budget cuts
+/// short is not kept.
+void run_sweep(Engine& engine, const std::vector<std::shared_ptr<const Device>>& devices, std::vector<SweepRow>& rows,
                const SweepOptions& options);
 
 }  // namespace saccade::tuner

@@ -7,6 +7,8 @@
 #include <limits>
 #include <memory>
 #include <optional>
+#include <thread>
+#include <vector>
 
 #include "base/log.h"
 #include "tuner/inputs.h"
@@ -178,6 +180,34 @@ Expected<TuneReport> tune(Engine& engine, const TuneRequest& request, const Tune
   return report;
 }
 
+void compile_candidates(Engine& engine, const TuneRequest& request, const std::atomic<bool>* cancel) {
+  constexpr std::size_t kMost = 32;  // an exhaustive search compiles the rest as it goes
+  if (!check(request).ok()) return;
+  const CandidatePlan plan = plan_for(engine, request, rules_of(request.policy));
+  const std::size_t count = std::min(plan.candidates.size(), kMost);
+  std::atomic<std::size_t> next{0};
+  const auto work = [&] {
+    for (std::size_t i = next++; i < count && !(cancel != nullptr && cancel->load()); i = next++) {
+      const auto built = engine.build(*request.problem, request.device->target(), plan.candidates[i].schedule,
+                                      /*use_cache=*/true);
+      if (!built.ok()) log::info(log::Topic::tune, built.status().message());
+    }
+  };
+  std::vector<std::thread> threads;
+  const std::size_t most = std::max(1U, std::thread::hardware_concurrency() / 2);  // the rest is for who times
+  for (std::size_t i = 1; i < std::min(count, most); ++i) threads.emplace_back(work);
+  work();
+  for (std::thread& thread : threads) thread.join();
+}
+
+std::unique_ptr<cache::CompileLock> take_turn(Engine& engine, const Device& device, double patience_ms) {
+  const std::string turn = cache::KeyBuilder()
+                               .add("tuning on", tuning_identity(device.target()))
+                               .add("ordinal", std::int64_t{device.ordinal()})
+                               .bytes();
+  return engine.store().lock(turn, static_cast<int>(patience_ms));
+}
+
 void remember(Engine& engine, const TuneRequest& request, const TuneReport& report) {
   if (report.rounds == 0) return;
   engine.store().put_tuned(tuned_key(*request.family, *request.problem, *request.shape, request.device->target()),
@@ -215,16 +245,10 @@ Expected<TuneOutcome> tune_schedule(Engine& engine, const TuneRequest& request) 
     SACCADE_ASSIGN(tuner::TuneReport report, raced(engine, request));
     return std::move(report.outcome);
   }
-  // Two that time on one device at once measure each other. Best effort: after the wait, tune all the same.
   constexpr double kMostPatienceMs = 15'000;
-  const Target& target = request.device->target();
-  const std::string turn = cache::KeyBuilder()
-                               .add("tuning on", tuning_identity(target))
-                               .add("ordinal", std::int64_t{request.device->ordinal()})
-                               .bytes();
   const double patience_ms = std::min(tuner::rules_of(request.policy).budget_ms, kMostPatienceMs);
-  const std::unique_ptr<cache::CompileLock> lock = engine.store().lock(turn, static_cast<int>(patience_ms));
-  const std::string key = tuned_key(*request.family, *request.problem, *request.shape, target);
+  const auto turn = tuner::take_turn(engine, *request.device, patience_ms);
+  const std::string key = tuned_key(*request.family, *request.problem, *request.shape, request.device->target());
   if (std::optional<TuneOutcome> outcome = found_meanwhile(engine.store(), request, key)) return *std::move(outcome);
   SACCADE_ASSIGN(tuner::TuneReport report, raced(engine, request));
   tuner::remember(engine, request, report);  // while the turn is ours, so that the next in line finds it

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -82,6 +83,14 @@ struct TuneOptions {
 /// comparison, `not_found` without a worker, `cancelled` when nothing was measured
 /// yet, else the first reason why no candidate could be run. Does not write the tuned row: see remember().
 Expected<TuneReport> tune(Engine& engine, const TuneRequest& request, const TuneOptions& options);
+
+/// Compiles into the cache what a race of this request begins with, on several threads: while another problem is being timed, say.
+/// What does not compile is left for the race to find out.
+void compile_candidates(Engine& engine, const TuneRequest& request, const std::atomic<bool>* cancel);
+
+/// Held while one process times candidates on a device: two that do so at once measure each other. Best effort, null after
+/// `patience_ms`: tune all the same.
+std::unique_ptr<cache::CompileLock> take_turn(Engine& engine, const Device& device, double patience_ms);
 
 /// Stores the outcome as the tuned row of the problem, as the engine does after tune_schedule; unless nothing was raced
 /// (`rounds` is 0): what was not measured is not to be found as if it were.

@@ -12,7 +12,7 @@ add_dependencies(test_tuner_process saccade_scripted_worker)
 
 if(SACCADE_CLANG)
   saccade_test(test_tuner_faults
-    SOURCES ${CMAKE_CURRENT_LIST_DIR}/tuner_faults_test.cpp
+    SOURCES ${CMAKE_CURRENT_LIST_DIR}/tuner_faults_test.cpp ${CMAKE_CURRENT_LIST_DIR}/tuner_sweep_test.cpp
     LIBRARIES saccade_tuner LABELS fault cpu)
   target_compile_definitions(test_tuner_faults PRIVATE
     FAULTY_WORKER="$<TARGET_FILE:saccade_faulty_worker>" WORKER="$<TARGET_FILE:saccade_worker>")

@@ -402,6 +402,45 @@ TEST_F(Command, SweepMeasuresOnceAndResumes) {
   expect_error(run("cache import bad.jsonl" + other), 2, "bad.jsonl: line 1: no JSON object");
 }
 
+/// SACCADE_KILLS: how often; the default is for every run of the tests.
+TEST_F(Command, SweepThatIsKilledLosesAtMostWhatWasRunning) {
+  const char* const wanted = std::getenv("SACCADE_KILLS");
+  const int kills = wanted == nullptr ? 6 : std::atoi(wanted);
+  std::ofstream(path("sweep.json"))
+      << R"({"problems":[{"problem":{"dtype":"f32","head_dim":16},"shapes":{"heads_q":2,"seqlen":{"from":16,"to":)"
+      << 16 * std::max(kills, 1) << R"(,"plus":16}}}]})";
+  const std::string sweep = "sweep sweep.json --tuning quick --log log --json";
+  const auto known = [&] {
+    const auto document = run("sweep sweep.json --tuning quick --dry-run --json").json();
+    if (!document.is_object()) return -1;
+    int count = 0;
+    for (const auto& row : document["rows"]) count += row["state"] == "known" ? 1 : 0;
+    return count;
+  };
+  if (known() < 0) GTEST_SKIP() << "nothing to measure with";
+  std::uint32_t state = 11;
+  int before = 0;
+  for (int i = 0; i < kills; ++i) {
+    state = state * 1664525U + 1013904223U;
+    const double seconds = 0.05 + 2.0 * (state >> 8) / (1 << 24);
+    const Outcome outcome = run(sweep, "timeout -s KILL " + std::to_string(seconds) + " ");
+    const int after = known();
+    EXPECT_GE(after, before) << "a winner was lost";
+    // Each that was reported was kept: the log is written after the cache.
+    std::ifstream log(path("log"));
+    int reported = 0;
+    for (std::string line; std::getline(log, line);)
+      reported += nlohmann::json::parse(line, nullptr, false).is_object() ? 1 : 0;
+    EXPECT_GE(after, reported);
+    EXPECT_LE(after, reported + i + 1) << "at most one a kill was kept and not reported";
+    before = after;
+  }
+  EXPECT_EQ(run("cache verify").exit_code, 0) << run("cache verify").out;
+  EXPECT_EQ(run(sweep).exit_code, 0);
+  EXPECT_EQ(run("sweep sweep.json --tuning quick --dry-run --json").json()["rows"].size(),
+            static_cast<std::size_t>(known()));
+}
+
 TEST_F(Command, SweepTakesACaptureOfTheCommandsOwnCalls) {
   write_random("q.npy", DataType::f32, {1, 2, 16, 16});
   run("run --q q.npy --k q.npy --v q.npy --output o.npy", "SACCADE_CAPTURE=captured ");
