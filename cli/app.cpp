@@ -23,9 +23,9 @@ struct Command {
   Expected<int> (*run)(const Options&);
 };
 constexpr Command kCommands[] = {
-    {"doctor", doctor_command},   {"demo", demo_command},   {"run", run_command},     {"emit", emit_command},
-    {"compile", compile_command}, {"tune", tune_command},   {"sweep", sweep_command}, {"bench", bench_command},
-    {"explain", explain_command}, {"cache", cache_command},
+    {"doctor", doctor_command},   {"demo", demo_command},       {"run", run_command},     {"emit", emit_command},
+    {"compile", compile_command}, {"tune", tune_command},       {"sweep", sweep_command}, {"report", report_command},
+    {"bench", bench_command},     {"explain", explain_command}, {"cache", cache_command},
 };
 
 int exit_code(StatusCode code) {

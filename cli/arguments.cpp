@@ -286,6 +286,17 @@ void add_sweep(CLI::App& app, Options& options) {
       "  sbatch --array=0-7 --wrap \"saccade sweep --device cuda --shard auto llama-3\"");
 }
 
+void add_report(CLI::App& app, Options& options) {
+  CLI::App* const command =
+      app.add_subcommand("report", "One HTML page of a sweep: winners, gains, noise, where the time went");
+  add_common(*command, options);
+  command->add_option("logs", options.report.logs, "logs of `saccade sweep --log`, of one kind of device")
+      ->type_name("FILE")
+      ->required();
+  command->add_option("--output", options.report.output, "the page to write")->type_name("FILE")->required();
+  command->footer("The page needs no network.\n\nExample:\n  saccade report sweep.log --output sweep.html");
+}
+
 void add_bench(CLI::App& app, Options& options) {
   CLI::App* const command =
       app.add_subcommand("bench", "Time the chosen schedule, and the cost model's, on random inputs");
@@ -412,6 +423,7 @@ Expected<bool> parse_arguments(int argc, char** argv, Options& options) {
   add_build(app, options);
   add_tune(app, options);
   add_sweep(app, options);
+  add_report(app, options);
   add_bench(app, options);
   add_explain(app, options);
   add_cache_commands(app, options);

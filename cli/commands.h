@@ -15,6 +15,7 @@ Expected<int> emit_command(const Options& options);
 Expected<int> compile_command(const Options& options);
 Expected<int> tune_command(const Options& options);
 Expected<int> sweep_command(const Options& options);
+Expected<int> report_command(const Options& options);
 Expected<int> bench_command(const Options& options);
 Expected<int> explain_command(const Options& options);
 Expected<int> cache_command(const Options& options);

@@ -65,6 +65,11 @@ struct SweepFlags {
   bool dry_run = false, again = false;
 };
 
+struct ReportFlags {
+  std::vector<std::string> logs;
+  std::string output;
+};
+
 struct CacheOptions {
   std::string action;
   std::vector<std::string> files;  ///< of most actions; how many, arguments.cpp says
@@ -86,6 +91,7 @@ struct Options {
   BenchOptions bench;
   DemoOptions demo;
   SweepFlags sweep;
+  ReportFlags report;
   CacheOptions cache;
 };
 

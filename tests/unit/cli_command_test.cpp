@@ -1,4 +1,5 @@
 // The saccade command as a process: exit codes, streams, JSON, files.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 
@@ -75,7 +76,8 @@ TEST_F(Command, HelpHasExamplesAndExitCodes) {
   const Outcome help = run("--help");
   EXPECT_EQ(help.exit_code, 0);
   EXPECT_NE(help.out.find("Exit codes:"), std::string::npos);
-  for (const char* name : {"doctor", "demo", "run", "emit", "compile", "tune", "sweep", "bench", "explain", "cache"}) {
+  for (const char* name :
+       {"doctor", "demo", "run", "emit", "compile", "tune", "sweep", "report", "bench", "explain", "cache"}) {
     const Outcome outcome = run(std::string(name) + " --help");
     EXPECT_EQ(outcome.exit_code, 0) << name;
     EXPECT_NE(outcome.out.find("Example"), std::string::npos) << name;
@@ -406,9 +408,16 @@ TEST_F(Command, SweepMeasuresOnceAndResumes) {
 TEST_F(Command, SweepThatIsKilledLosesAtMostWhatWasRunning) {
   const char* const wanted = std::getenv("SACCADE_KILLS");
   const int kills = wanted == nullptr ? 6 : std::atoi(wanted);
-  std::ofstream(path("sweep.json"))
-      << R"({"problems":[{"problem":{"dtype":"f32","head_dim":16},"shapes":{"heads_q":2,"seqlen":{"from":16,"to":)"
-      << 16 * std::max(kills, 1) << R"(,"plus":16}}}]})";
+  // More than can be measured meanwhile: each kill is to hit a sweep that runs.
+  std::string lengths, problems;
+  for (int octave = 16; octave <= 512; octave *= 2)
+    for (int step = 0; step < 4; ++step)
+      lengths += fmt::format("{}{}", lengths.empty() ? "" : ",", octave + octave / 4 * step);
+  for (int head_dim = 16; head_dim <= (kills > 10 ? 128 : 16); head_dim += 8)
+    problems += fmt::format(
+        R"({}{{"problem":{{"dtype":"f32","head_dim":{}}},"shapes":{{"heads_q":[1,2,4,8,16],"seqlen":[{}]}}}})",
+        problems.empty() ? "" : ",", head_dim, lengths);
+  std::ofstream(path("sweep.json")) << fmt::format(R"({{"problems":[{}]}})", problems);
   const std::string sweep = "sweep sweep.json --tuning quick --log log --json";
   const auto known = [&] {
     const auto document = run("sweep sweep.json --tuning quick --dry-run --json").json();
@@ -419,11 +428,13 @@ TEST_F(Command, SweepThatIsKilledLosesAtMostWhatWasRunning) {
   };
   if (known() < 0) GTEST_SKIP() << "nothing to measure with";
   std::uint32_t state = 11;
-  int before = 0;
+  int before = 0, hits = 0;
   for (int i = 0; i < kills; ++i) {
     state = state * 1664525U + 1013904223U;
     const double seconds = 0.05 + 2.0 * (state >> 8) / (1 << 24);
     const Outcome outcome = run(sweep, "timeout -s KILL " + std::to_string(seconds) + " ");
+    hits += outcome.exit_code == 137 ? 1 : 0;
+    EXPECT_EQ(outcome.exit_code, 137) << seconds << " s " << outcome.err << outcome.out.substr(0, 500);
     const int after = known();
     EXPECT_GE(after, before) << "a winner was lost";
     // Each that was reported was kept: the log is written after the cache.
@@ -435,10 +446,66 @@ TEST_F(Command, SweepThatIsKilledLosesAtMostWhatWasRunning) {
     EXPECT_LE(after, reported + i + 1) << "at most one a kill was kept and not reported";
     before = after;
   }
+  EXPECT_EQ(hits, kills);
   EXPECT_EQ(run("cache verify").exit_code, 0) << run("cache verify").out;
-  EXPECT_EQ(run(sweep).exit_code, 0);
-  EXPECT_EQ(run("sweep sweep.json --tuning quick --dry-run --json").json()["rows"].size(),
-            static_cast<std::size_t>(known()));
+  const Outcome last = run(sweep + " --budget 1");
+  EXPECT_EQ(last.exit_code, 0) << last.err;
+  EXPECT_GE(known(), before);
+}
+
+TEST_F(Command, ReportMakesAPageOfALog) {
+  std::ofstream(path("sweep.json"))
+      << R"({"problems":[{"label":"</script><b>","problem":{"dtype":"f32","head_dim":16},"shapes":{"heads_q":2,"seqlen":[32,64]}}]})";
+  const auto swept = run("sweep sweep.json --tuning quick --log log --json").json();
+  if (!swept.is_object() || swept["rows"][0]["state"] != "measured") GTEST_SKIP() << "nothing to measure with";
+  run("sweep sweep.json --tuning quick --log log --again");
+  std::ofstream(path("log"), std::ios::app) << R"({"problem":)";                 // cut off
+  EXPECT_EQ(run("report log --output page.html --json").json()["problems"], 2);  // each once
+  std::ifstream stream(path("page.html"));
+  const std::string page(std::istreambuf_iterator<char>(stream), {});
+  EXPECT_EQ(page.find("</script><b>"), std::string::npos);
+  EXPECT_NE(page.find("\\u003c/script>"), std::string::npos);
+  EXPECT_EQ(page.find("/*DATA*/"), std::string::npos);
+  for (const char* outside : {"src=", "href=", "@import", "url("})
+    EXPECT_EQ(page.find(outside), std::string::npos) << outside;
+  std::ofstream(path("bad"), std::ios::app) << "{}\n";
+  expect_error(run("report bad --output page.html"), 2, "bad: line 1: no race of a sweep");
+  expect_error(run("report nowhere --output page.html"), 1, "nowhere");
+  std::ofstream(path("empty"));
+  expect_error(run("report empty --output page.html"), 2, "hold no race");
+}
+
+TEST_F(Command, ThePageOpensInABrowser) {
+  std::string browser;
+  for (const char* name : {"chromium", "google-chrome", "chromium-browser"})
+    if (browser.empty() && std::system(fmt::format("command -v {} >/dev/null 2>&1", name).c_str()) == 0) browser = name;
+  if (browser.empty()) GTEST_SKIP() << "no chromium to open it in";
+  // Races as `saccade sweep --log` writes them: one whose default stayed, one with a gain, a failure and a text that is HTML.
+  std::ofstream(path("log")) << std::ifstream(SACCADE_SOURCE "/tests/data/sweep.log").rdbuf();
+  ASSERT_EQ(run("report log --output page.html").exit_code, 0);
+  const std::string open =
+      browser + " --headless --no-sandbox --disable-gpu --enable-logging=stderr --virtual-time-budget=8000 ";
+  const std::string page = path("page.html"), dom = path("dom"), console = path("console");
+  const std::string command = fmt::format("HOME='{}' timeout 120 {} --dump-dom 'file://{}#first' >'{}' 2>'{}'",
+                                          folder_.string(), open, page, dom, console);
+  ASSERT_EQ(std::system(command.c_str()), 0) << command;
+  const auto text_of = [](const std::string& file) {
+    std::ifstream stream(file);
+    return std::string(std::istreambuf_iterator<char>(stream), {});
+  };
+  const std::string text = text_of(dom), messages = text_of(console);
+  EXPECT_NE(text.find("data-ready=\"yes\""), std::string::npos) << messages;  // the script ran to its end
+  EXPECT_EQ(messages.find("CONSOLE"), std::string::npos) << messages;         // and complained of nothing
+  std::size_t rows = 0, circles = 0;
+  for (std::size_t at = 0; (at = text.find("class=\"row\"", at)) != std::string::npos; ++at) ++rows;
+  for (std::size_t at = 0; (at = text.find("<circle", at)) != std::string::npos; ++at) ++circles;
+  EXPECT_EQ(rows, 2u);
+  EXPECT_GT(circles, 10u);
+  for (const char* words :
+       {"NVIDIA H200", "Against the roofline", "989 TFLOP/s", "first choices raced", "to the default"})
+    EXPECT_NE(text.find(words), std::string::npos) << words;
+  for (const char* wrong : {"NaN", "Infinity", "undefined"})
+    EXPECT_EQ(text.substr(text.find("</style>"), text.find("<script")).find(wrong), std::string::npos) << wrong;
 }
 
 TEST_F(Command, SweepTakesACaptureOfTheCommandsOwnCalls) {
