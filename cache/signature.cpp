@@ -63,16 +63,17 @@ Status unreadable(const std::string& path) {
 }
 
 Expected<crypto_sign_state> state_of_file(const std::string& path) {
-  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rbe"), &std::fclose);
-  if (file == nullptr) return unreadable(path);
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return unreadable(path);
   crypto_sign_state state;
   crypto_sign_init(&state);
-  std::vector<unsigned char> piece(std::size_t{1} << 16);
-  for (std::size_t count = piece.size(); count == piece.size();) {
-    count = std::fread(piece.data(), 1, piece.size(), file.get());
-    crypto_sign_update(&state, piece.data(), count);
+  std::vector<char> piece(std::size_t{1} << 16);
+  while (file) {
+    file.read(piece.data(), static_cast<std::streamsize>(piece.size()));
+    crypto_sign_update(&state, reinterpret_cast<const unsigned char*>(piece.data()),
+                       static_cast<unsigned long long>(file.gcount()));
   }
-  if (std::ferror(file.get()) != 0) return unreadable(path);
+  if (file.bad()) return unreadable(path);
   return state;
 }
 

@@ -203,7 +203,8 @@ class Log {
     line["ordinal"] = row.ordinal;
     line["device"] = device_;
     line["report"] = parsed(tuner::to_json(*report));
-    file_ << line.dump(-1, ' ', false, Json::error_handler_t::replace) << std::endl;
+    file_ << line.dump(-1, ' ', false, Json::error_handler_t::replace) << '\n';
+    file_.flush();
   }
 
  private:
@@ -227,6 +228,8 @@ Expected<int> sweep_command(const Options& options) {
   SACCADE_ASSIGN(const auto devices, open_devices(options.engine));
   SACCADE_ASSIGN(const std::shared_ptr<Engine> engine, open_engine(options.engine));
   if (!options.sweep.dry_run) SACCADE_TRY(check_writable(engine->store()));
+  if (!options.sweep.dry_run && engine->is_frozen())
+    return Status::invalid_argument("SACCADE_FROZEN is set: nothing is measured; unset it for a sweep");
   const Target& target = devices.front()->target();
   Log log;
   if (!options.sweep.dry_run) SACCADE_TRY(log.open(options.sweep.log, target));

@@ -80,6 +80,10 @@ std::string reason_not_to_measure(const ChooseRequest& request) {
 
 /// Fills `choice` by measuring; else says why not in `remark`.
 Status take_measured(const ChooseRequest& request, const Family& family, Choice& choice, std::string& remark) {
+  if (request.engine.is_frozen()) {
+    remark = "not tuned: the engine is frozen";
+    return {};
+  }
   remark = reason_not_to_measure(request);
   choice.provisional = !remark.empty();
   if (choice.provisional) return {};

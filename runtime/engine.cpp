@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 
 #include <chrono>
+#include <cstdlib>
+#include <string_view>
 
 #include "base/log.h"
 #include "runtime/binaries.h"
@@ -31,10 +33,17 @@ std::string label_of(const Schedule& schedule, const Problem& problem, const Tar
   return fmt::format("{} {} {} {}", schedule.family, target.arch, to_json(problem), to_json(schedule));
 }
 
+bool frozen_by_user() {
+  const char* const text = secure_getenv("SACCADE_FROZEN");
+  return text != nullptr && *text != '\0' && std::string_view(text) != "0";
+}
+
 class EngineImplementation final : public Engine {
  public:
   explicit EngineImplementation(const EngineOptions& options)
-      : store_(cache::Store::open(options.cache)), capture_(options.capture) {}
+      : store_(cache::Store::open(options.cache)),
+        capture_(options.capture),
+        frozen_(options.frozen || frozen_by_user()) {}
 
   ~EngineImplementation() override {
     if (!log::enabled(log::Topic::stats)) return;
@@ -85,6 +94,7 @@ class EngineImplementation final : public Engine {
   }
 
   cache::Store& store() override { return *store_; }
+  bool is_frozen() const override { return frozen_; }
 
   EngineStatistics statistics() const override {
     return {counters_.plan_hits, counters_.plan_misses, counters_.compiled, counters_.cache_hits,
@@ -97,6 +107,7 @@ class EngineImplementation final : public Engine {
 
   std::unique_ptr<cache::Store> store_;
   Capture capture_;
+  const bool frozen_;
   EngineCounters counters_;
   ChoiceMemory choices_;
   Ladder ladder_{*store_};

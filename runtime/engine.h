@@ -24,6 +24,9 @@ struct EngineOptions {
   /// File to which each problem and shape that prepare() makes a plan for, and chooses the schedule of, is appended, once each;
   /// `saccade sweep` takes it (runtime/capture.h). Empty: $SACCADE_CAPTURE.
   std::string capture;
+  /// Nothing is ever measured, whatever policy is asked for: the choice is that of tuned rows and the cost model. Also when
+  /// $SACCADE_FROZEN is set and neither empty nor 0 (ignored in secure-execution mode).
+  bool frozen = false;
 };
 
 struct PrepareOptions {
@@ -42,7 +45,7 @@ struct PlanReport {
   Schedule schedule;
   std::string
       schedule_source;  ///< "user", "tuned (user cache)", "tuned (pack PATH)", "tuned (just now)", "tuned nearby (WHERE: SIZES)", "tuned on a
-                        ///< sibling (WHERE: SIZES)", "cost model"
+      ///< sibling (WHERE: SIZES)", "cost model"
   std::string binary_source;          ///< "compiled", "user cache", "pack PATH", "memory"
   std::vector<std::string> declined;  ///< families that declined, with their reason
   Cost cost;                          ///< predicted
@@ -107,6 +110,7 @@ class Engine {
   virtual Expected<Built> build(const Problem& problem, const Target& target, const Schedule& schedule,
                                 bool use_cache) = 0;
   virtual cache::Store& store() = 0;
+  virtual bool is_frozen() const = 0;
   virtual EngineStatistics statistics() const = 0;
 };
 

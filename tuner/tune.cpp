@@ -148,6 +148,7 @@ Status check(const TuneRequest& request) {
 
 Expected<TuneReport> tune(Engine& engine, const TuneRequest& request, const TuneOptions& options) {
   SACCADE_TRY(check(request));
+  if (engine.is_frozen()) return Status::unsupported("the engine is frozen (SACCADE_FROZEN is set): it measures nothing");
   PolicyRules rules = rules_of(request.policy);
   if (options.budget_ms > 0) rules.budget_ms = options.budget_ms;
   Limits limits;

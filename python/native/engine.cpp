@@ -46,6 +46,10 @@ saccade_status make(const EngineSettings& settings, int cpu_threads, EnginePoint
   options.cache_read_only = settings.cache_read_only ? 1 : 0;
   options.cache_memory_only = settings.cache_memory_only ? 1 : 0;
   options.cpu_threads = cpu_threads;
+  options.frozen = settings.frozen ? 1 : 0;
+  options.require_signature = settings.require_signature ? 1 : 0;
+  options.trusted_keys = settings.trusted_keys.empty() ? nullptr : settings.trusted_keys.c_str();
+  options.capture = settings.capture.empty() ? nullptr : settings.capture.c_str();
   saccade_engine* handle = nullptr;
   const saccade_status status = saccade_engine_create(&options, &handle);
   if (status == SACCADE_OK) engine = {handle, saccade_engine_destroy};

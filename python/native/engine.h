@@ -18,6 +18,9 @@ struct EngineSettings {
   bool cache_read_only = false;
   bool cache_memory_only = false;
   int cpu_threads = 0;
+  bool frozen = false;
+  bool require_signature = false;
+  std::string trusted_keys, capture;  ///< empty: none, the library's default
 };
 
 /// Ends with its last user, so a call that is under way survives configure().

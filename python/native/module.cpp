@@ -176,10 +176,13 @@ NB_MODULE(_native, m) {
   m.def(
       "configure",
       [](std::string directory, std::vector<std::string> packs, std::int64_t max_bytes, bool read_only,
-         bool memory_only, int threads) {
-        configure({std::move(directory), std::move(packs), max_bytes, read_only, memory_only, threads});
+         bool memory_only, int threads, bool frozen, bool require_signature, std::string trusted_keys,
+         std::string capture) {
+        configure({std::move(directory), std::move(packs), max_bytes, read_only, memory_only, threads, frozen,
+                   require_signature, std::move(trusted_keys), std::move(capture)});
       },
-      "cache_directory"_a, "packs"_a, "cache_max_bytes"_a, "cache_read_only"_a, "cache_memory_only"_a, "cpu_threads"_a);
+      "cache_directory"_a, "packs"_a, "cache_max_bytes"_a, "cache_read_only"_a, "cache_memory_only"_a, "cpu_threads"_a,
+      "frozen"_a, "require_signature"_a, "trusted_keys"_a, "capture"_a);
   m.def("shut_down", &shut_down);
   m.def("statistics", [] {
     const EnginePointer current = engine();

@@ -381,13 +381,18 @@ def statistics() -> dict:
 
 def configure(*, cache_directory: str | None = None, packs: tuple[str, ...] = (), cache_max_bytes: int = 0,
               cache_read_only: bool = False, cache_memory_only: bool = False, cpu_threads: int = 0,
-              tuning: str = "off") -> None:
+              tuning: str = "off", frozen: bool = False, require_signature: bool = False, trusted_keys: str | None = None,
+              capture: str | None = None) -> None:
     """Sets the process's engine: where kernels are cached (default $SACCADE_CACHE_DIR, $XDG_CACHE_HOME/saccade,
     ~/.cache/saccade), read-only databases below it, threads of CPU kernels (0: all that the process may use), and the
-    default tuning policy. Plans that exist keep theirs."""
+    default tuning policy. Plans that exist keep theirs.
+
+    frozen: measure nothing, whatever policy is asked for. require_signature: open only packs that a trusted key has signed; trusted_keys
+    is a file of such keys beside the system's. capture: file to which problems and shapes are appended for `saccade sweep`."""
     set_default_tuning(tuning)
     _native.configure(str(cache_directory) if cache_directory is not None else "", [str(p) for p in packs], cache_max_bytes,
-                      cache_read_only, cache_memory_only, cpu_threads)
+                      cache_read_only, cache_memory_only, cpu_threads, frozen, require_signature,
+                      str(trusted_keys) if trusted_keys is not None else "", str(capture) if capture is not None else "")
 
 
 __all__ = ["attention", "configure", "emit", "explain", "prepare", "statistics", "supports", "tune",

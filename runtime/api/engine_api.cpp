@@ -27,6 +27,10 @@ Expected<EngineOptions> engine_options_from(const saccade_engine_options* given)
   options.cache.read_only = known.cache_read_only != 0;
   options.cache.memory_only = known.cache_memory_only != 0;
   options.cpu_threads = known.cpu_threads;
+  options.frozen = known.frozen != 0;
+  options.cache.require_signature = known.require_signature != 0;
+  if (known.trusted_keys != nullptr) options.cache.trusted_keys = known.trusted_keys;
+  if (known.capture != nullptr) options.capture = known.capture;
   return options;
 }
 

@@ -173,5 +173,24 @@ TEST_F(EngineLadder, RowsThatAreMeasuredMeanwhileAreHeard) {
   EXPECT_EQ(tile(), 3);
 }
 
+TEST_F(EngineLadder, AFrozenEngineMeasuresNothingAndStillHearsRows) {
+  put(at(1024), 3, 0.3);
+  options_.tuning = TuningPolicy::normal;
+  setenv("SACCADE_FROZEN", "1", 1);
+  engine_ = new_engine();
+  unsetenv("SACCADE_FROZEN");
+  EXPECT_EQ(tile(), 3);
+  EXPECT_EQ(fakes::record().tunings, 0);
+  shape_ = at(8192);
+  EXPECT_EQ(report().schedule_source, "cost model (not tuned: the engine is frozen)");
+  setenv("SACCADE_FROZEN", "0", 1);
+  EXPECT_FALSE(new_engine()->is_frozen());
+  unsetenv("SACCADE_FROZEN");
+  EngineOptions options;
+  options.cache.directory = folder_;
+  options.frozen = true;
+  EXPECT_TRUE((*Engine::create(options))->is_frozen());
+}
+
 }  // namespace
 }  // namespace saccade
