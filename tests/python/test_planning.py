@@ -205,6 +205,23 @@ def test_the_cache_spares_the_next_process_the_compilation(tmp_path):
     assert compiled("read only") == "0"
 
 
+FROZEN = """
+import sys, numpy, saccade
+saccade.configure(cache_directory=sys.argv[1] + "/cache", cpu_threads=1, frozen=True, capture=sys.argv[1] + "/captured")
+q = numpy.ones((1, 1, 20, 24), numpy.float32)
+saccade.attention(q, q, q, window=(7, 0), tuning="quick")
+print(saccade.prepare(q, q, q, tuning="quick").report["schedule_source"])
+"""
+
+
+def test_a_frozen_engine_measures_nothing_and_captures_all_the_same(tmp_path):
+    command = [sys.executable, "-c", FROZEN, str(tmp_path)]
+    source = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout.strip()
+    assert source == "cost model (not tuned: the engine is frozen)"
+    lines = [json.loads(line) for line in (tmp_path / "captured").read_text().splitlines()]
+    assert [line.get("scalars") for line in lines] == [{"window_left": 7, "window_right": 0}, None]
+
+
 def test_configure_refuses_what_is_no_policy():
     with pytest.raises(saccade.InvalidArgument, match="quick"):
         saccade.configure(tuning="sometimes")

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 
@@ -116,6 +117,38 @@ TEST(Pack, TheRowThatWasMeasuredLastWinsAndTheUsersOverAll) {
     for (const TunedRow& r : *rows) all.push_back(r.tuned.schedule);
     EXPECT_THAT(all, ElementsAre("newer", "mine", packs.front() == older ? "first" : "second"));
   }
+}
+
+/// What is left out says so in one line, and the rest serves.
+TEST(Pack, DamagedForeignAndNewerOnesAreLeftOutAndTheRestServes) {
+  const TemporaryDirectory folder, user;
+  const std::string good = make(folder / "good.pack", {row(1, "good")});
+  const std::string whole = read_file(good);
+  std::vector<std::string> packs = {good};
+  const auto add = [&](const std::string& name, const std::string& bytes) {
+    write_file(folder / name, bytes);
+    packs.push_back(folder / name);
+  };
+  for (const std::size_t size :
+       {std::size_t{0}, std::size_t{1}, std::size_t{100}, std::size_t{8192}, whole.size() / 2, whole.size() - 1})
+    add("cut" + std::to_string(size), whole.substr(0, size));
+  add("text", "not a database at all");
+  add("newer", whole);
+  testing::execute_sql(folder / "newer", "PRAGMA user_version=2");
+  add("foreign", whole);
+  testing::execute_sql(folder / "foreign", "PRAGMA application_id=7");
+  add("hostile", whole);
+  testing::execute_sql(folder / "hostile", "DROP TABLE tuned; CREATE VIEW tuned AS SELECT * FROM binary");
+  std::filesystem::create_directory(folder / "directory");
+  packs.push_back(folder / "directory");
+  packs.push_back(folder / "missing");
+  ::testing::internal::CaptureStderr();
+  const auto store = Store::open(with(user, packs));
+  const std::string warnings = ::testing::internal::GetCapturedStderr();
+  EXPECT_EQ(schedule_of(*store, 1), "good");
+  EXPECT_LE(static_cast<std::size_t>(std::count(warnings.begin(), warnings.end(), '\n')), packs.size() - 1) << warnings;
+  for (const char* name : {"cut0 ", "cut100 ", "text ", "newer ", "foreign ", "hostile ", "directory ", "missing "})
+    EXPECT_THAT(warnings, HasSubstr(name)) << warnings;
 }
 
 TEST(Signature, OfATrustedKeyIsGoodAndOfAnotherUnknown) {
