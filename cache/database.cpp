@@ -84,6 +84,7 @@ const char* describe(Outcome outcome) {
       return "is no regular file, or its -wal, -shm or -journal is none, and is left alone; remove what lies there";
     case Outcome::needs_recovery:
       return "was not closed well, and its folder cannot be written to mend that; use it once where it can";
+    case Outcome::replaced: return "is not the file any more that was checked, and is not read";
     case Outcome::bad_row: return "has damaged rows, which are ignored";
     case Outcome::failed: break;
   }

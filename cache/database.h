@@ -34,6 +34,7 @@ enum class Outcome {
   no_file,         ///< a pipe, a folder, a symbolic link or the like, there or in the place of a side file
   needs_recovery,  ///< only who can write its folder can read it
   newer,           ///< a later schema's file
+  replaced,        ///< no longer the file that was checked
   bad_row,         ///< one row that cannot be trusted; the rest may be well
   failed,          ///< anything else
 };

@@ -20,13 +20,6 @@
 namespace saccade::cache {
 namespace {
 
-std::string absolute(const std::string& path) {
-  if (path.empty() || path.front() == '/') return path;
-  std::array<char, PATH_MAX> current{};
-  if (getcwd(current.data(), current.size()) == nullptr) return {};
-  return fmt::format("{}/{}", current.data(), path);
-}
-
 std::string without_trailing_slashes(std::string path) {
   while (path.size() > 1 && path.back() == '/') path.pop_back();
   return path;
@@ -60,6 +53,13 @@ Status unsafe(const std::string& path, std::string_view reason, std::string_view
 
 }  // namespace
 
+std::string absolute_path(const std::string& path) {
+  if (path.empty() || path.front() == '/') return path;
+  std::array<char, PATH_MAX> current{};
+  if (getcwd(current.data(), current.size()) == nullptr) return {};
+  return fmt::format("{}/{}", current.data(), path);
+}
+
 std::string environment(const char* name) {
   if (getauxval(AT_SECURE) != 0) return {};
   const char* value = std::getenv(name);
@@ -67,9 +67,9 @@ std::string environment(const char* name) {
 }
 
 std::string choose_directory(const std::string& requested) {
-  if (!requested.empty()) return without_trailing_slashes(absolute(requested));
+  if (!requested.empty()) return without_trailing_slashes(absolute_path(requested));
   if (const std::string own = environment("SACCADE_CACHE_DIR"); !own.empty())
-    return without_trailing_slashes(absolute(own));
+    return without_trailing_slashes(absolute_path(own));
   // The XDG specification says that a relative path there is invalid and to be ignored.
   if (const std::string xdg = environment("XDG_CACHE_HOME"); !xdg.empty() && xdg.front() == '/')
     return without_trailing_slashes(xdg) + "/saccade";

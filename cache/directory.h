@@ -8,6 +8,9 @@
 
 namespace saccade::cache {
 
+/// From the working directory on; empty when that cannot be told.
+std::string absolute_path(const std::string& path);
+
 /// The variable's value; empty when unset or in secure-execution mode (set-user-id programs).
 std::string environment(const char* name);
 

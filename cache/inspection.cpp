@@ -37,8 +37,10 @@ Outcome list_rows(Database& database, const std::string& layer, std::vector<Entr
   return Outcome::ok;
 }
 
-Outcome read_tuned_rows(Database& database, const std::string& layer, std::vector<TunedRow>* rows) {
+Outcome read_tuned_rows(Database& database, const std::string& layer, std::size_t most, std::vector<TunedRow>* rows) {
+  std::size_t seen = 0;
   return database.read_all(Table::tuned, [&](bool well_formed, const std::string&, StoredRow stored) {
+    if (seen++ >= most) return;
     Row row;
     std::string key;
     const std::int64_t created = stored.created;

@@ -13,8 +13,8 @@ namespace saccade::cache {
 
 Outcome count_rows(Database& database, LayerStatistics* statistics);
 Outcome list_rows(Database& database, const std::string& layer, std::vector<Entry>* entries);
-/// The tuned rows whose bytes are sound.
-Outcome read_tuned_rows(Database& database, const std::string& layer, std::vector<TunedRow>* rows);
+/// The tuned rows whose bytes are sound, of the first `most`.
+Outcome read_tuned_rows(Database& database, const std::string& layer, std::size_t most, std::vector<TunedRow>* rows);
 /// Reads everything; appends a line for each fault.
 Outcome verify_rows(Database& database, const std::string& layer, const std::function<KeyHash(std::string_view)>& hash,
                     std::vector<std::string>* faults);

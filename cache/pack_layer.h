@@ -1,6 +1,8 @@
 // A read-only pack below the user database. Opened immutable: no lock, no side file, nothing written.
 #pragma once
 
+#include <sys/stat.h>
+
 #include <atomic>
 #include <functional>
 #include <memory>
@@ -15,7 +17,8 @@ namespace saccade::cache {
 
 class PackLayer {
  public:
-  explicit PackLayer(std::string path) : path_(std::move(path)) {}
+  /// A relative path is that of the working directory now.
+  explicit PackLayer(const std::string& path);
 
   /// Checks the file and opens it; the reason when the pack is left out.
   Status open(const TrustedKeys& trusted);
@@ -31,7 +34,11 @@ class PackLayer {
   void after_fork();
 
  private:
+  /// Opens the file that open() checked: one that has taken its name meanwhile is left alone.
+  Outcome connect(Deadline deadline, std::unique_ptr<Database>* database) const;
+
   const std::string path_;
+  struct stat checked_{};
   std::atomic<bool> usable_{false};
   std::mutex inspection_mutex_;  // taken before mutex_
   std::timed_mutex mutex_;

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
+#include <cerrno>
 #include <fstream>
 #include <memory>
 #include <string_view>
@@ -87,7 +87,8 @@ std::vector<std::string> pack_files(const std::vector<std::string>& requested) {
 
 Expected<TrustedKeys> trusted_keys(const std::string& file) {
   TrustedKeys trusted;
-  if (access(kSystemKeys, F_OK) == 0) SACCADE_TRY(add_keys(kSystemKeys, trusted));
+  // One that is there and cannot be looked at closes all packs, as add_keys() then says.
+  if (access(kSystemKeys, F_OK) == 0 || errno != ENOENT) SACCADE_TRY(add_keys(kSystemKeys, trusted));
   if (const std::string own = environment("SACCADE_TRUSTED_KEYS"); !own.empty()) SACCADE_TRY(add_keys(own, trusted));
   if (!file.empty()) SACCADE_TRY(add_keys(file, trusted));
   return trusted;

@@ -5,10 +5,12 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "base/status.h"
 #include "cache/database.h"
 #include "cache/store.h"
+#include "cache/temporary_file.h"
 
 namespace saccade::cache {
 
@@ -16,22 +18,17 @@ class PackWriter {
  public:
   /// Nothing is at `path` before finish(); what is there stays until then. Errors: `io_error`.
   static Expected<std::unique_ptr<PackWriter>> create(const std::string& path);
-  ~PackWriter();
-  PackWriter(const PackWriter&) = delete;
-  PackWriter& operator=(const PackWriter&) = delete;
-
   Status add_tuned(const TunedRow& row);
   Status add_binary(const std::string& key, const Binary& binary, std::string_view label);
   Status finish();
 
  private:
-  explicit PackWriter(std::string path) : path_(std::move(path)), temporary_(path_ + ".tmp") {}
+  explicit PackWriter(TemporaryFile file) : file_(std::move(file)) {}
   Status add(Table table, const std::string& key, const Row& row, std::int64_t created);
   Status failed(Outcome outcome) const;
-  void remove_temporary() const;
 
-  const std::string path_, temporary_;
-  std::unique_ptr<Database> database_;
+  TemporaryFile file_;
+  std::unique_ptr<Database> database_;  ///< closed before the file is removed
 };
 
 }  // namespace saccade::cache

@@ -87,6 +87,9 @@ StoredRow encode(Table table, std::string_view key, const Row& row, std::int64_t
 
 Decoded decode_any(Table table, StoredRow stored, std::string* key, Row* row) {
   if (checksum_of(table, stored) != stored.checksum) return Decoded::damaged;
+  const std::int64_t most = most_bytes(table);
+  if (stored.key_size > most || stored.content_size > most) return Decoded::damaged;
+  if (table == Table::tuned && static_cast<std::int64_t>(stored.details.size()) > most) return Decoded::damaged;
   if (!unpack(stored.key_codec, stored.key_size, std::move(stored.key), key)) return Decoded::damaged;
   if (!unpack(stored.content_codec, stored.content_size, std::move(stored.content), &row->content))
     return Decoded::damaged;

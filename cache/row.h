@@ -32,6 +32,10 @@ struct StoredRow {
 
 /// Neither a key nor a content above this is stored or read: a hostile file must not make us allocate more.
 inline constexpr std::int64_t kMaximumBlobBytes = std::int64_t{64} << 20;
+/// Of tuned rows, of which many are read at once.
+inline constexpr std::int64_t kMaximumTunedBytes = std::int64_t{64} << 10;
+
+inline std::int64_t most_bytes(Table table) { return table == Table::tuned ? kMaximumTunedBytes : kMaximumBlobBytes; }
 
 StoredRow encode(Table table, std::string_view key, const Row& row, std::int64_t created, std::int64_t last_used);
 

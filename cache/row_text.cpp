@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <ctime>
+#include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -53,7 +54,10 @@ Expected<std::string> key_of(const Json& object) {
   if (!object.is_object()) return wrong("\"key\" must be an object");
   KeyBuilder key;
   for (const auto& [name, value] : object.items()) {
-    if (value.is_number_integer()) {
+    constexpr auto kMost = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
+    if (value.is_number_unsigned() && value.get<std::uint64_t>() > kMost) {
+      return wrong(fmt::format("\"key\": \"{}\" is too large", name));
+    } else if (value.is_number_integer()) {
       key.add(name, value.get<std::int64_t>());
     } else if (const auto text = text_of_value(value)) {
       key.add(name, *text);
@@ -61,8 +65,8 @@ Expected<std::string> key_of(const Json& object) {
       return wrong(fmt::format("\"key\": \"{}\" must be a whole number, a string or an object", name));
     }
   }
-  if (!object.contains("table") || object["table"] != "tuned") {
-    return wrong("\"key\" is not that of a tuned row: its \"table\" must be \"tuned\"");
+  if (object.empty() || object.begin().key() != "table" || object.begin().value() != "tuned") {
+    return wrong("\"key\" is not that of a tuned row: its first member must be \"table\": \"tuned\"");
   }
   return key.bytes();
 }
@@ -82,7 +86,7 @@ Expected<TunedRow> row_of_line(std::string_view line) {
     if (!object.contains(name)) return wrong(fmt::format("\"{}\" is missing", name));
     auto value = text_of_value(object[name]);
     if (!value) return wrong(fmt::format("\"{}\" must be a string or an object", name));
-    if (value->starts_with('{') && (parse(*value, too_deep), too_deep) && name != std::string_view("label"))
+    if (name != std::string_view("label") && (static_cast<void>(parse(*value, too_deep)), too_deep))
       return wrong(fmt::format("\"{}\" is nested more than {} levels deep", name, kMaxDepth));
     *text = std::move(*value);
   }

@@ -12,6 +12,8 @@
 #include <memory>
 #include <optional>
 
+#include "cache/temporary_file.h"
+
 namespace saccade::cache {
 namespace {
 
@@ -58,11 +60,22 @@ std::string_view trimmed(std::string_view text) {
   return text.substr(first, text.find_last_not_of(kBlank) + 1 - first);
 }
 
+/// Without what would end the line or begin a comment.
+std::string one_line(std::string_view text) {
+  std::string line(text);
+  for (char& c : line)
+    if (static_cast<unsigned char>(c) < ' ' || c == '#') c = '_';
+  return line;
+}
+
 Status unreadable(const std::string& path) {
   return Status::io_error(fmt::format("{} cannot be read ({})", path, std::strerror(errno)));
 }
 
 Expected<crypto_sign_state> state_of_file(const std::string& path) {
+  struct stat status{};
+  if (stat(path.c_str(), &status) != 0) return unreadable(path);
+  if (!S_ISREG(status.st_mode)) return Status::io_error(fmt::format("{} is no regular file", path));
   std::ifstream file(path, std::ios::binary);
   if (!file) return unreadable(path);
   crypto_sign_state state;
@@ -98,7 +111,7 @@ KeyPair make_key_pair(std::string_view comment) {
   Secret secret{};
   crypto_sign_keypair(key.data(), secret.data());
   KeyPair pair{fmt::format("{} {} {}\n", kSecretTag, kAlgorithm, base64(secret)),
-               fmt::format("{} {} {}\n", kAlgorithm, base64(key), trimmed(comment))};
+               fmt::format("{} {} {}\n", kAlgorithm, base64(key), one_line(trimmed(comment)))};
   sodium_memzero(secret.data(), secret.size());
   return pair;
 }
@@ -116,16 +129,12 @@ Status sign_file(const std::string& path, std::string_view secret_line) {
   Public key{};
   crypto_sign_ed25519_sk_to_pk(key.data(), secret->data());
   sodium_memzero(secret->data(), secret->size());
-  const std::string target = path + ".sig", temporary = target + ".tmp";
-  std::ofstream file(temporary, std::ios::binary | std::ios::trunc);
+  SACCADE_ASSIGN(TemporaryFile signature, TemporaryFile::create_beside(path + ".sig"));
+  std::ofstream file(signature.name(), std::ios::binary | std::ios::trunc);
   file << fmt::format("{} {} {} {}\n", kSignatureTag, kAlgorithm, base64(key), base64(bytes));
   file.close();
-  if (!file || std::rename(temporary.c_str(), target.c_str()) != 0) {
-    const int error = errno;
-    std::remove(temporary.c_str());
-    return Status::io_error(fmt::format("{} cannot be written ({})", target, std::strerror(error)));
-  }
-  return {};
+  if (!file) return Status::io_error(fmt::format("{}.sig cannot be written ({})", path, std::strerror(errno)));
+  return signature.keep();
 }
 
 Expected<TrustedKeys> trusted_keys_of_text(std::string_view text) {

@@ -48,7 +48,7 @@ class LayeredStore final : public Store, public ForkParticipant {
   void flush() override;
   std::vector<LayerStatistics> statistics() override;
   std::vector<Entry> list() override;
-  Expected<std::vector<TunedRow>> tuned_rows(Unreadable unreadable) override;
+  Expected<std::vector<TunedRow>> tuned_rows(Unreadable unreadable, std::size_t most) override;
   std::vector<std::string> verify() override;
   Expected<std::int64_t> trim(std::int64_t max_bytes) override;
   std::string user_path() const override { return user_is_there_ ? user_->path() : std::string(); }
@@ -232,8 +232,8 @@ std::shared_ptr<const Row> LayeredStore::find(Table table, const std::string& ke
   const bool is_of_user = entry.row != nullptr;
   std::int64_t newest = 0;
   for (const auto& pack : packs_) {
-    // Binaries of a key are all the same; of winners the last one counts.
-    if (is_of_user || (table != Table::tuned && entry.row != nullptr)) break;
+    // Binaries of a key are all the same; of winners the last one counts. What a pack rejects is not asked for: it could reject all.
+    if (is_of_user || table == Table::rejected || (table != Table::tuned && entry.row != nullptr)) break;
     std::int64_t created = 0;
     std::shared_ptr<const Row> row = find_in_pack(*pack, table, key, hash, deadline, &created);
     if (row == nullptr || (entry.row != nullptr && created <= newest)) continue;
@@ -271,7 +271,7 @@ void LayeredStore::put(Table table, const std::string& key, Row row, std::string
   const auto largest =
       static_cast<std::int64_t>(std::max({key.size(), entry.row->content.size(), entry.row->details.size()}));
   memory_.put(std::move(entry));
-  if (largest <= kMaximumBlobBytes) enqueue(std::move(task));
+  if (largest <= most_bytes(table)) enqueue(std::move(task));
 }
 
 std::optional<Binary> LayeredStore::find_binary(const std::string& key, std::string* layer) {
@@ -379,7 +379,7 @@ std::vector<Entry> LayeredStore::list() {
   return entries;
 }
 
-Expected<std::vector<TunedRow>> LayeredStore::tuned_rows(Unreadable unreadable) {
+Expected<std::vector<TunedRow>> LayeredStore::tuned_rows(Unreadable unreadable, std::size_t most) {
   std::vector<TunedRow> rows;
   if (!is_usable()) return Status::io_error("the cache was opened by another process, and this one was not forked");
   flush();
@@ -393,7 +393,7 @@ Expected<std::vector<TunedRow>> LayeredStore::tuned_rows(Unreadable unreadable) 
           {*entry.key, {entry.row->content, entry.row->details}, entry.row->label, kMemory, entry.last_used});
   std::string failure;
   inspect_layers(
-      [&](Database& database, const std::string& path, bool) { return read_tuned_rows(database, path, &rows); },
+      [&](Database& database, const std::string& path, bool) { return read_tuned_rows(database, path, most, &rows); },
       [&](const std::string& path, Outcome outcome) { failure = fmt::format("{} {}", path, describe(outcome)); });
   if (fails && !failure.empty()) return Status::io_error(failure);
   std::map<std::string_view, const TunedRow*> best;  // layers come in the order in which they are looked at

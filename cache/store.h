@@ -2,7 +2,9 @@
 // keys, nothing about attention. A cache problem is never the user's error: every fault is a miss and one warning.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -58,6 +60,7 @@ struct TunedRow {
 
 /// What becomes of tuned_rows() when a layer cannot be read.
 enum class Unreadable : std::uint8_t { fails, is_skipped };
+inline constexpr std::size_t kAllRows = std::numeric_limits<std::size_t>::max();
 
 struct Options {
   /// Folder of the user database; empty: $SACCADE_CACHE_DIR, else $XDG_CACHE_HOME/saccade, else $HOME/.cache/saccade,
@@ -124,7 +127,8 @@ class Store {
   /// What the table of tuned rows holds in all layers, measurements of interrupted searches among it; of each key the row that
   /// find_tuned() would give. Damaged rows are left out. `io_error` when a layer could not be read as a whole and that `fails`,
   /// `not_found` when there is none.
-  virtual Expected<std::vector<TunedRow>> tuned_rows(Unreadable unreadable) = 0;
+  /// At most `most` rows of each layer are read.
+  virtual Expected<std::vector<TunedRow>> tuned_rows(Unreadable unreadable, std::size_t most) = 0;
   /// Reads every row of every layer; one line for each fault found, empty when all is well.
   virtual std::vector<std::string> verify() = 0;
   /// Evicts least recently used binaries, then rejected rows, until the user database holds at most `max_bytes`; tuned

@@ -113,7 +113,7 @@ Expected<int> trim(cache::Store& store, const Options& options) {
 }
 
 Expected<int> export_rows(cache::Store& store, const Options& options) {
-  SACCADE_ASSIGN(const std::vector<cache::TunedRow> found, store.tuned_rows(cache::Unreadable::fails));
+  SACCADE_ASSIGN(const std::vector<cache::TunedRow> found, store.tuned_rows(cache::Unreadable::fails, cache::kAllRows));
   const std::string text = cache::text_of_rows(found);
   const auto rows = std::count(text.begin(), text.end(), '\n');
   const std::span<const std::byte> piece = std::as_bytes(std::span(text));
@@ -151,7 +151,8 @@ Expected<int> import_rows(cache::Store& store, const Options& options) {
     put.insert(row.key);
     if ((added + replaced) % kTogether == 0) store.flush();
   }
-  SACCADE_ASSIGN(const std::vector<cache::TunedRow> there_now, store.tuned_rows(cache::Unreadable::fails));
+  SACCADE_ASSIGN(const std::vector<cache::TunedRow> there_now,
+                 store.tuned_rows(cache::Unreadable::fails, cache::kAllRows));
   for (const cache::TunedRow& row : there_now) put.erase(row.key);
   if (!put.empty()) return Status::io_error(fmt::format("{} of {} rows could not be written", put.size(), rows.size()));
   if (options.json) {

@@ -105,7 +105,7 @@ Expected<int> diff(const CacheOptions& options, bool json) {
   for (const cache::RowChange& change : changes)
     print_line(fmt::format("{}\n  {}\n  - {}\n  + {}", change.label, sizes_of(change.key), words_of(change.before),
                            words_of(change.after)));
-  print_line(fmt::format("{} of {} rows differ", changes.size(), std::max(before.size(), after.size())));
+  print_line(fmt::format("{} differ; {} rows before, {} after", changes.size(), before.size(), after.size()));
   return kExitOk;
 }
 
@@ -214,9 +214,9 @@ Expected<int> pack(const Options& options) {
   return kExitOk;
 }
 
-/// A new file that only its owner can read; never over one that is there.
-Status write_secret(const std::string& path, const std::string& text) {
-  const int descriptor = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+/// A new file; never over one that is there.
+Status write_new(const std::string& path, const std::string& text, mode_t mode) {
+  const int descriptor = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode);
   if (descriptor < 0) return Status::io_error(fmt::format("{} cannot be made ({})", path, std::strerror(errno)));
   const bool whole = write(descriptor, text.data(), text.size()) == static_cast<ssize_t>(text.size());
   const bool kept = fsync(descriptor) == 0;
@@ -229,8 +229,11 @@ Status write_secret(const std::string& path, const std::string& text) {
 Expected<int> keygen(const CacheOptions& options, bool json) {
   const std::string& name = options.files.front();
   const cache::KeyPair pair = cache::make_key_pair(name.substr(name.rfind('/') + 1));
-  SACCADE_TRY(write_secret(name + ".key", pair.secret_line));
-  SACCADE_TRY(write_text(name + ".pub", pair.public_line));
+  SACCADE_TRY(write_new(name + ".key", pair.secret_line, 0600));
+  if (Status status = write_new(name + ".pub", pair.public_line, 0644); !status.ok()) {
+    unlink((name + ".key").c_str());  // made a moment ago, and of no use alone
+    return status;
+  }
   if (json) {
     print_json({{"secret", name + ".key"}, {"public", name + ".pub"}});
   } else {

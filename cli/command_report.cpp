@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <optional>
 #include <string>
@@ -9,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/log.h"
 #include "cli/byte_source.h"
 #include "cli/commands.h"
 #include "cli/json_output.h"
@@ -46,23 +48,26 @@ Work work_of(const tuner::SweepCase& item, const Shape& shape) {
               (rows_q * static_cast<double>(shape.heads_q) + rows_kv * static_cast<double>(shape.heads_kv))};
 }
 
-/// What tensor cores give with 16-bit inputs, of the architectures whose rate for an SM and cycle is known to us (NVIDIA's data sheets);
-/// 0 for others.
-double peak_tflops(const Json& device) {
-  const std::map<std::string, double> flop_per_cycle = {{"sm_80", 2048}, {"sm_90a", 4096}};
-  if (device.value("kind", "") != "cuda") return 0;
-  const auto rate = flop_per_cycle.find(device.value("arch", ""));
-  // The clock of the data sheets' rates, of the H100 and H200, is below the highest.
-  const double mhz = device.value("arch", "") == "sm_90a" ? 1830 : device.value("clock_mhz", 0.0);
-  return rate == flop_per_cycle.end() ? 0 : rate->second * device.value("sm_count", 0) * mhz / 1e6;
-}
-
+/// 0 for what is no number, or none that a chart has a place for.
 double number(const Json& object, const char* name) {
-  return object.is_object() && object.contains(name) && object[name].is_number() ? object[name].get<double>() : 0;
+  const double value =
+      object.is_object() && object.contains(name) && object[name].is_number() ? object[name].get<double>() : 0;
+  return std::abs(value) < 1e15 ? value : 0;
 }
 
 std::string text(const Json& object, const char* name) {
   return object.is_object() && object.contains(name) && object[name].is_string() ? object[name].get<std::string>() : "";
+}
+
+/// What tensor cores give with 16-bit inputs, of the architectures whose rate for an SM and cycle is known to us (NVIDIA's data sheets);
+/// 0 for others.
+double peak_tflops(const Json& device) {
+  const std::map<std::string, double> flop_per_cycle = {{"sm_80", 2048}, {"sm_90a", 4096}};
+  if (text(device, "kind") != "cuda") return 0;
+  const auto rate = flop_per_cycle.find(text(device, "arch"));
+  // The clock of the data sheets' rates, of the H100 and H200, is below the highest.
+  const double mhz = text(device, "arch") == "sm_90a" ? 1830 : number(device, "clock_mhz");
+  return rate == flop_per_cycle.end() ? 0 : rate->second * number(device, "sm_count") * mhz / 1e6;
 }
 
 Json candidate_of(const Json& line) {
@@ -109,17 +114,19 @@ std::optional<Json> row_of(const Json& line, const tuner::SweepCase& item) {
 class Page {
  public:
   Status add_file(const std::string& path) {
-    SACCADE_ASSIGN(const std::string log, read_text_file(path, kMaxLogBytes));
-    std::string_view rest = log;
+    SACCADE_ASSIGN(const std::string content, read_text_file(path, kMaxLogBytes));
+    std::string_view rest = content;
     for (int number = 1; !rest.empty(); ++number) {
       const std::size_t end = std::min(rest.find('\n'), rest.size());
       const std::string_view line = rest.substr(0, end);
-      const bool is_cut_off = end == rest.size();
       rest.remove_prefix(std::min(end + 1, rest.size()));
       if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
+      if (!json::parse(line, kMaxLogBytes).ok()) {  // what a sweep that was killed leaves
+        log::warn_once(fmt::format("{}: line {} is no JSON; it is left out", path, number));
+        continue;
+      }
       const Status status = add_line(line);
-      if (!status.ok() && !is_cut_off)
-        return Status::invalid_argument(fmt::format("{}: line {}: {}", path, number, status.message()));
+      if (!status.ok()) return Status::invalid_argument(fmt::format("{}: line {}: {}", path, number, status.message()));
     }
     return {};
   }
@@ -129,14 +136,15 @@ class Page {
 
   Json document() const {
     Json rows = Json::array();
-    for (const auto& [key, row] : rows_) rows.push_back(row);
+    for (const Json& row : rows_) rows.push_back(row);
     return {{"device", device_}, {"peak_tflops", peak_tflops(device_)}, {"rows", rows}};
   }
 
  private:
   Status add_line(std::string_view text_line) {
     SACCADE_ASSIGN(const Json line, json::parse(text_line, kMaxLogBytes));
-    if (!line.is_object() || !line.contains("device") || !line.contains("problem") || !line.contains("shape"))
+    if (!line.is_object() || !line.contains("device") || !line["device"].is_object() || !line.contains("problem") ||
+        !line.contains("shape"))
       return Status::invalid_argument("no race of a sweep (`saccade sweep --log` writes them)");
     const Json item_json = {{"problem", line["problem"]}, {"shape", line["shape"]}};
     Json with_scalars = item_json;
@@ -148,18 +156,18 @@ class Page {
     const auto row = row_of(line, cases.front());
     if (!row) return Status::invalid_argument("a race without candidates");
     device_ = line["device"];
-    const std::string key = item_json.dump();
-    const auto place = std::find_if(rows_.begin(), rows_.end(), [&](const auto& known) { return known.first == key; });
-    if (place == rows_.end()) {
-      rows_.emplace_back(key, *row);
+    const auto [place, is_new] = places_.try_emplace(item_json.dump(), rows_.size());
+    if (is_new) {
+      rows_.push_back(*row);
     } else {
-      place->second = *row;
+      rows_[place->second] = *row;
     }
     return {};
   }
 
   Json device_;
-  std::vector<std::pair<std::string, Json>> rows_;
+  std::map<std::string, std::size_t> places_;  ///< of problems and shapes in `rows_`
+  std::vector<Json> rows_;
 };
 
 }  // namespace

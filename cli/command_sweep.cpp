@@ -1,11 +1,11 @@
 // saccade sweep: tunes all problems of profiles, resumes where an earlier sweep ended.
 #include <fmt/format.h>
-#include <unistd.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
-#include <fstream>
+#include <cstring>
 #include <memory>
 #include <optional>
 #include <string>
@@ -21,6 +21,7 @@
 #include "cli/progress.h"
 #include "cli/session.h"
 #include "cli/workload.h"
+#include "runtime/capture.h"
 #include "tuner/session.h"
 #include "tuner/sweep.h"
 
@@ -45,7 +46,8 @@ std::optional<int> number_of(const char* variable) {
 Expected<Shard> shard_from_environment() {
   const auto task = number_of("SLURM_ARRAY_TASK_ID"), tasks = number_of("SLURM_ARRAY_TASK_COUNT");
   const auto first = number_of("SLURM_ARRAY_TASK_MIN");
-  if (task && tasks) return Shard{*task - first.value_or(0), *tasks};
+  const auto step = number_of("SLURM_ARRAY_TASK_STEP");  // of --array=0-6:2
+  if (task && tasks) return Shard{(*task - first.value_or(0)) / std::max(step.value_or(1), 1), *tasks};
   for (const auto& [rank, size] : {std::pair{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
                                    std::pair{"PMI_RANK", "PMI_SIZE"}, std::pair{"SLURM_PROCID", "SLURM_NTASKS"}}) {
     const auto index = number_of(rank), count = number_of(size);
@@ -79,7 +81,8 @@ Expected<Shard> shard_from_flag(const std::string& text) {
 
 /// Of a file, or of a profile that comes with Saccade and has no file of its name in its way.
 Expected<std::string> text_of_profile(const std::string& name) {
-  const bool is_file = access(name.c_str(), F_OK) == 0;
+  struct stat status{};
+  const bool is_file = stat(name.c_str(), &status) == 0 && S_ISREG(status.st_mode);
   std::string known;
   for (const tuner::ShippedProfile& profile : tuner::shipped_profiles()) {
     if (!is_file && name == profile.name) return std::string(profile.text);
@@ -191,25 +194,29 @@ Expected<std::vector<std::shared_ptr<const Device>>> open_devices(const EngineFl
 /// Appends a line of JSON for each row that was raced, as it comes: what `saccade report` reads.
 class Log {
  public:
-  Status open(const std::string& path, const Target& target) {
-    if (path.empty()) return {};
+  Status open(const SweepFlags& flags, const Target& target) {
+    path_ = flags.log;
+    if (path_.empty()) return {};
     device_ = cli::json_of(target);
-    file_.open(path, std::ios::app);
-    return file_ ? Status() : Status::io_error(fmt::format("--log {}: cannot be written", path));
+    return check_output("--log", path_, flags.profiles);
   }
   void add(const SweepRow& row, const tuner::TuneReport* report) {
-    if (!file_.is_open() || report == nullptr) return;
+    if (path_.empty() || report == nullptr) return;
     Json line = json_of(row);
     line["ordinal"] = row.ordinal;
     line["device"] = device_;
     line["report"] = parsed(tuner::to_json(*report));
-    file_ << line.dump(-1, ' ', false, Json::error_handler_t::replace) << '\n';
-    file_.flush();
+    const int error = append_line(path_, line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n");
+    if (error != 0 && status_.ok())
+      status_ = Status::io_error(fmt::format("--log {}: {}; winners are in the cache", path_, std::strerror(error)));
   }
+  /// Of the first line that could not be written.
+  const Status& status() const { return status_; }
 
  private:
-  std::ofstream file_;
+  std::string path_;
   Json device_;
+  Status status_;
 };
 
 }  // namespace
@@ -232,7 +239,7 @@ Expected<int> sweep_command(const Options& options) {
     return Status::invalid_argument("SACCADE_FROZEN is set: nothing is measured; unset it for a sweep");
   const Target& target = devices.front()->target();
   Log log;
-  if (!options.sweep.dry_run) SACCADE_TRY(log.open(options.sweep.log, target));
+  if (!options.sweep.dry_run) SACCADE_TRY(log.open(options.sweep, target));
   Progress progress("sweep", 0, options.progress);
   tuner::SweepOptions sweep;
   sweep.policy = policy;
@@ -265,6 +272,7 @@ Expected<int> sweep_command(const Options& options) {
     print_line(options.sweep.dry_run ? time_text(rows, policy) : summary_text(rows));
   }
   if (interrupted()) return kExitInterrupted;
+  SACCADE_TRY(log.status());
   return count_of(rows, SweepState::failed) > 0 ? kExitFailure : kExitOk;
 }
 

@@ -7,7 +7,17 @@ namespace saccade::cli {
 
 void print_json(const Json& document) { print_line(document.dump(2, ' ', true, Json::error_handler_t::replace)); }
 
-Json parsed(const std::string& json) { return Json::parse(json, nullptr, false); }
+Json parsed(const std::string& json) {
+  // Deep nesting would overflow the stack when it is written out again.
+  constexpr int kMostDepth = 32;
+  bool too_deep = false;
+  const auto check = [&](int depth, Json::parse_event_t, Json&) {
+    too_deep = too_deep || depth > kMostDepth;
+    return !too_deep;
+  };
+  Json value = Json::parse(json, check, false);
+  return too_deep || value.is_discarded() ? Json(json) : value;
+}
 
 Json json_of(const Cost& cost) { return cost_json<Json>(cost); }
 

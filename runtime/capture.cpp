@@ -18,25 +18,6 @@
 namespace saccade {
 namespace {
 
-/// 0, or the error.
-int append(const std::string& path, const std::string& line) {
-  // A pipe without a reader would block.
-  const int file = ::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0644);
-  if (file < 0) return errno;
-  struct stat status{};
-  if (::fstat(file, &status) != 0 || !S_ISREG(status.st_mode)) {
-    ::close(file);
-    return EINVAL;
-  }
-  ssize_t written;
-  do {
-    written = ::write(file, line.data(), line.size());
-  } while (written < 0 && errno == EINTR);
-  const int error = written == static_cast<ssize_t>(line.size()) ? 0 : written < 0 ? errno : ENOSPC;
-  ::close(file);
-  return error;
-}
-
 /// ,"scalars":{...}; empty where they are not known.
 std::string text_of(const Problem& problem, const std::vector<double>& scalars) {
   const auto& declared = problem.declarations.scalars;
@@ -55,6 +36,28 @@ std::string text_of(const Problem& problem, const std::vector<double>& scalars) 
 
 }  // namespace
 
+int append_line(const std::string& path, const std::string& line) {
+  // A pipe without a reader would block.
+  const int file = ::open(path.c_str(), O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0644);
+  if (file < 0) return errno;
+  struct stat status{};
+  if (::fstat(file, &status) != 0 || !S_ISREG(status.st_mode)) {
+    ::close(file);
+    return EINVAL;
+  }
+  // What another left half written must not run into this line.
+  char last = '\n';
+  if (status.st_size > 0 && ::pread(file, &last, 1, status.st_size - 1) != 1) last = '\n';
+  const std::string text = last == '\n' ? line : "\n" + line;
+  ssize_t written;
+  do {
+    written = ::write(file, text.data(), text.size());
+  } while (written < 0 && errno == EINTR);
+  const int error = written == static_cast<ssize_t>(text.size()) ? 0 : written < 0 ? errno : ENOSPC;
+  ::close(file);
+  return error;
+}
+
 Capture::Capture(std::string path) : path_(std::move(path)) {
   if (!path_.empty()) return;
   if (const char* const given = secure_getenv("SACCADE_CAPTURE"); given != nullptr) path_ = given;
@@ -65,7 +68,7 @@ void Capture::record(const Problem& problem, const Shape& shape, const std::vect
   if (path_.empty()) return;
   const std::string what = fmt::format("\"problem\":{},\"shape\":{}", to_json(problem), to_json(shape));
   if (!written_.insert(std::hash<std::string>()(what)).second) return;
-  const int error = append(path_, fmt::format("{{{}{}}}\n", what, text_of(problem, scalars)));
+  const int error = append_line(path_, fmt::format("{{{}{}}}\n", what, text_of(problem, scalars)));
   if (error == 0) return;
   log::warn_once(fmt::format("{}: {}; nothing more is captured", path_, std::strerror(error)));
   path_.clear();

@@ -140,7 +140,7 @@ Status take_ranked(const ChooseRequest& request, const Family& family, const std
 }
 
 /// Replaces the cost model's choice where tuned rows of other shapes or devices say that another one is faster.
-void take_from_ladder(const ChooseRequest& request, const Family& family, Choice& choice) {
+void take_from_ladder(const ChooseRequest& request, const Family& family, const std::string& remark, Choice& choice) {
   if (!request.options.use_cache) return;
   const Target& target = request.device->target();
   const std::vector<Evidence> evidence =
@@ -155,6 +155,7 @@ void take_from_ladder(const ChooseRequest& request, const Family& family, Choice
   choice.schedule = step->schedule;
   choice.cost = predict(family, request, choice.schedule);
   choice.source = source_of(*step, request.engine.store().user_path());
+  if (!remark.empty()) choice.source += fmt::format(" ({})", remark);
   log::info(log::Topic::tune,
             fmt::format("{} from {}, {:.1f}% faster than the cost model's choice as far as can be told",
                         to_json(choice.schedule), choice.source, 100 * step->expected_gain));
@@ -176,7 +177,7 @@ Expected<Choice> choose_schedule(const ChooseRequest& request) {
     if (choice.measured_now) return choice;
   }
   SACCADE_TRY(take_ranked(request, *family, remark, choice));
-  take_from_ladder(request, *family, choice);
+  take_from_ladder(request, *family, remark, choice);
   return choice;
 }
 

@@ -7,15 +7,22 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "generator/json.h"
 #include "runtime/engine.h"
 
 namespace saccade {
 namespace {
 
-using nlohmann::json;
+using Json = nlohmann::json;
 
 constexpr std::size_t kMostRows = 8;
 constexpr double kMargin = 0.01, kMarginPerOctave = 0.01;
+/// What a schedule is taken to be without rows: as the model says. In weights of rows, of which one at distance 0 has 4.
+constexpr double kPrior = 0.25;
+constexpr double kMostError = 0.4;             ///< of the model, in log: a row that says more is not believed beyond it
+constexpr double kMostRatio = 64;              ///< between two schedules of one problem; beyond it a row is broken
+constexpr std::size_t kMostRowsRead = 20'000;  ///< of a layer; a thousand take 5 ms
+constexpr std::size_t kMostProvenance = std::size_t{64} << 10;
 constexpr double kOtherDevice = 0.5;  ///< octaves that another device is away in any case
 
 double octaves(std::int64_t a, std::int64_t b) {
@@ -84,40 +91,53 @@ double device_distance(const Target& a, const Target& b) {
   return kOtherDevice + octaves(a.sm_count, b.sm_count) + (both_say ? 0.25 * octaves(a.l2_bytes, b.l2_bytes) : 0);
 }
 
-std::optional<Schedule> schedule_in(const json& object, const char* name) {
+std::optional<Schedule> schedule_in(const Json& object, const char* name) {
   if (!object.is_object() || !object.contains(name)) return std::nullopt;
   const Expected<Schedule> schedule =
-      schedule_from_json(object[name].dump(-1, ' ', false, json::error_handler_t::replace));
+      schedule_from_json(object[name].dump(-1, ' ', false, Json::error_handler_t::replace));
   return schedule.ok() ? std::optional(*schedule) : std::nullopt;
 }
 
-double number_in(const json& object, const char* name) {
+double number_in(const Json& object, const char* name) {
   return object.is_object() && object.contains(name) && object[name].is_number() ? object[name].get<double>() : 0;
+}
+
+/// Rows say what they like: a cost model is asked only about schedules that its family would build.
+bool is_legal(const Family& family, const Problem& problem, const Target& target, const Shape& shape,
+              const Schedule& schedule) {
+  return schedule.family == family.name && family.legal(problem, target, shape, schedule).ok();
 }
 
 /// Standard and measured times of a row (tuner/report.h, provenance_of); false when it does not hold them.
 bool read_times(const cache::Tuned& tuned, Evidence& evidence) {
-  const json provenance = json::parse(tuned.provenance, nullptr, false);
+  const Expected<Json> read = json::parse(tuned.provenance, kMostProvenance);
+  if (!read.ok() || !read->is_object()) return false;
+  const Json& provenance = *read;
   const Expected<Schedule> winner = schedule_from_json(tuned.schedule);
   const std::optional<Schedule> standard = schedule_in(provenance, "default");
   const double gain = number_in(provenance, "gain");
-  if (!winner.ok() || !standard || !(gain > -0.9)) return false;
+  if (!winner.ok() || !standard || !(gain > -0.9 && gain < kMostRatio)) return false;
   evidence.standard = *standard;
+  evidence.band = std::clamp(number_in(provenance, "band"), 0.0, 1.0);
   evidence.measured.emplace_back(*winner, 1 / (1 + gain));
   if (!provenance.contains("runners_up") || !provenance["runners_up"].is_array()) return true;
-  for (const json& next : provenance["runners_up"]) {
+  for (const Json& next : provenance["runners_up"]) {
     const std::optional<Schedule> schedule = schedule_in(next, "schedule");
     const double ratio = number_in(next, "ratio_to_default");
-    if (schedule && ratio > 0) evidence.measured.emplace_back(*schedule, ratio);
+    if (schedule && ratio > 1 / kMostRatio && ratio < kMostRatio) evidence.measured.emplace_back(*schedule, ratio);
   }
   return true;
 }
 
-/// Schedules and by how much the model misjudges them: the weighted mean of log(measured / predicted), both relative to a row's standard.
+/// Schedules and by how much the model misjudges them: the weighted mean of log(measured / predicted), both relative to a
+/// row's standard, drawn towards 0 where rows are few or far.
 class Corrections {
  public:
-  void add(const Schedule& schedule, double error, const Evidence& row) {
+  /// `won`: it was faster than the row's standard by more than that race's noise.
+  void add(const Schedule& schedule, double error, bool won, const Evidence& row) {
     Entry& entry = entries_[schedule];
+    entry.won = entry.won || won;
+    error = std::clamp(error, -kMostError, kMostError);
     const double weight = 1 / (0.25 + row.distance);
     entry.sum += weight * error;
     entry.weight += weight;
@@ -126,17 +146,20 @@ class Corrections {
   /// 0 for what was never measured.
   double of(const Schedule& schedule) const {
     const auto place = entries_.find(schedule);
-    return place == entries_.end() ? 0 : place->second.sum / place->second.weight;
+    return place == entries_.end() ? 0 : place->second.error();
   }
   template <class Visit>
   void visit(const Visit& visit) const {
-    for (const auto& [schedule, entry] : entries_) visit(schedule, entry.sum / entry.weight, *entry.nearest);
+    for (const auto& [schedule, entry] : entries_)
+      if (entry.won) visit(schedule, entry.error(), *entry.nearest);
   }
 
  private:
   struct Entry {
     double sum = 0, weight = 0;
+    bool won = false;
     const Evidence* nearest = nullptr;
+    double error() const { return sum / (weight + kPrior); }
   };
   std::map<Schedule, Entry> entries_;
 };
@@ -147,20 +170,26 @@ std::optional<LadderStep> climb(const Family& family, const Problem& problem, co
                                 const expr::Bindings& bindings, const Schedule& standard,
                                 std::span<const Evidence> evidence,
                                 const std::function<bool(const Schedule&)>& is_usable) {
+  if (evidence.empty()) return std::nullopt;
   Corrections corrections;
+  expr::Bindings without_tables;  // those are sized for this call's lengths, not for the row's
+  without_tables.scalars = bindings.scalars;
   for (const Evidence& row : evidence) {
-    // The host's tables are sized for this call's lengths, not for the row's.
-    MaskDensities densities(problem, row.shape, {});
+    if (!is_legal(family, problem, row.target, row.shape, row.standard)) continue;
+    MaskDensities densities(problem, row.shape, without_tables);
     const auto predicted = [&](const Schedule& schedule) {
       return family.cost(problem, row.target, row.shape, densities, schedule).total_us;
     };
     const double base = predicted(row.standard);
     if (!(base > 0)) continue;
     for (const auto& [schedule, ratio] : row.measured) {
-      const double here = predicted(schedule);
-      if (schedule.family == family.name && here > 0) corrections.add(schedule, std::log(ratio * base / here), row);
+      if (!is_legal(family, problem, row.target, row.shape, schedule)) continue;
+      const double there = predicted(schedule);
+      if (!(there > 0)) continue;
+      const bool differs = std::abs(ratio - 1) > row.band;
+      corrections.add(schedule, std::log((differs ? ratio : 1) * base / there), differs && ratio < 1, row);
     }
-    corrections.add(row.standard, 0, row);
+    corrections.add(row.standard, 0, false, row);
   }
   MaskDensities densities(problem, shape, bindings);
   const double standard_us = family.cost(problem, target, shape, densities, standard).total_us;
@@ -169,12 +198,12 @@ std::optional<LadderStep> climb(const Family& family, const Problem& problem, co
   std::optional<LadderStep> best;
   double least = standard_score;
   corrections.visit([&](const Schedule& schedule, double error, const Evidence& nearest) {
-    if (schedule == standard || !is_usable(schedule)) return;
+    if (schedule == standard || !is_legal(family, problem, target, shape, schedule)) return;
     const double us = family.cost(problem, target, shape, densities, schedule).total_us;
     if (!(us > 0)) return;
     const double score = std::log(us) + error;
-    const double margin = kMargin + kMarginPerOctave * nearest.distance;
-    if (score >= least || score + margin >= standard_score) return;
+    const double margin = std::max(kMargin + kMarginPerOctave * nearest.distance, nearest.band);
+    if (!(score < least && score + margin < standard_score) || !is_usable(schedule)) return;
     least = score;
     best = LadderStep{schedule, std::exp(standard_score - score) - 1, &nearest};
   });
@@ -200,7 +229,7 @@ std::shared_ptr<const Ladder::Rows> Ladder::rows() {
   const std::lock_guard lock(mutex_);
   if (rows_ != nullptr) return rows_;
   auto rows = std::make_shared<Rows>();
-  if (auto stored = store_.tuned_rows(cache::Unreadable::is_skipped); stored.ok()) {
+  if (auto stored = store_.tuned_rows(cache::Unreadable::is_skipped, kMostRowsRead); stored.ok()) {
     for (cache::TunedRow& row : *stored) {
       const auto fields = cache::fields_of(row.key);
       if (!fields || fields->empty() || fields->front().text != "tuned")
@@ -230,6 +259,7 @@ std::vector<Evidence> Ladder::evidence_for(const Family& family, const Problem& 
     if (row.kind != kind) continue;
     Evidence evidence;
     evidence.shape = row.sizes.shape(shape, problem);
+    if (!validate(evidence.shape, problem).ok()) continue;
     evidence.target = target;
     evidence.layer = row.layer;
     evidence.distance = row.sizes.distance_to(sizes);

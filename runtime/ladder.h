@@ -29,6 +29,7 @@ struct Evidence {
   double distance = 0;      ///< octaves between its sizes and those of the request, and between the devices
   Schedule standard;        ///< the cost model's choice there
   std::vector<std::pair<Schedule, double>> measured;  ///< and its time over the standard's
+  double band = 0;                                    ///< what that race could not tell apart, relative
   std::string layer;                                  ///< path of the database
 };
 

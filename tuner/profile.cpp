@@ -6,6 +6,7 @@
 #include <cmath>
 #include <set>
 
+#include "base/log.h"
 #include "generator/json.h"
 #include "runtime/engine.h"
 
@@ -197,14 +198,17 @@ bool is_blank(std::string_view line) { return line.find_first_not_of(" \t\r") ==
 Expected<std::vector<SweepCase>> cases_of_lines(std::string_view text) {
   std::vector<SweepCase> cases;
   std::set<std::string_view> seen;
+  int stumps = 0;
   for (std::size_t number = 1; !text.empty(); ++number) {
     const std::size_t end = std::min(text.find('\n'), text.size());
     const std::string_view line = text.substr(0, end);
-    const bool is_cut_off = end == text.size() && number > 1 && !json::parse(line, kMaxBytes).ok();
-    if (!is_blank(line) && !is_cut_off && seen.insert(line).second)
+    const bool is_stump = !is_blank(line) && !json::parse(line, kMaxBytes).ok();
+    stumps += is_stump ? 1 : 0;
+    if (!is_blank(line) && !is_stump && seen.insert(line).second)
       SACCADE_TRY(at_place(fmt::format("line {}", number), add_captured(line, cases)));
     text.remove_prefix(std::min(end + 1, text.size()));
   }
+  if (stumps > 0) log::warn_once(fmt::format("a capture has {} lines that are no JSON; they are left out", stumps));
   return cases;
 }
 

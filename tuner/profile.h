@@ -25,8 +25,8 @@ struct SweepCase {
 ///   {"about": "...", "problems": [{"label": "prefill", "problem": {...}, "shapes": {...} or [{...}, ...], "scalars": {...}}, ...]}
 /// or a capture, whose lines are {"problem": {...}, "shape": {...}, "scalars": {...}} each (generator/problem.h and shape.h say what
 /// problems and shapes hold). "scalars" gives all scalars of the problem a number each, by name, or is left out: a window is then
-/// measured at a size that the tuner chooses. Lines that stand in a capture before count once; its last line is left out when it was
-/// cut off (it has no newline, and is no JSON).
+/// measured at a size that the tuner chooses. Lines that stand in a capture before count once; lines that are no JSON at all, as
+/// programs that were killed or had no disk leave them, are left out with one warning.
 ///
 /// Shapes of a profile name "heads_q" and, if they differ, "heads_kv"; "seqlen", or "seqlen_q" and "seqlen_kv"; and "batch" (1) or
 /// "tokens", from which the batch follows (tokens / seqlen_q, at least 1). Of packed (varlen) problems "batch" is how many

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <future>
+#include <memory>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -63,9 +64,10 @@ std::optional<TuneReport> measure_row(Engine& engine, const RowRequest& wanted, 
   const TuneRequest& request = wanted.request;
   Expected<TuneReport> report = tune(engine, request, tuning);
   if (!report.ok()) {
-    const bool stopped = report.status().code() == StatusCode::cancelled;
+    // A budget that has no room for the race leaves the row for the next sweep.
+    const bool stopped = report.status().code() == StatusCode::cancelled || tuning.budget_ms > 0;
     row.state = stopped ? SweepState::to_measure : SweepState::failed;
-    if (!stopped) row.note = report.status().message();
+    row.note = report.status().message();
     return std::nullopt;
   }
   row.elapsed_ms = report->elapsed_ms;
@@ -144,19 +146,33 @@ class Sweep {
     const std::lock_guard lock(mutex_);
     std::shared_future<void>& started = compiled_[index_of(row)];
     if (!started.valid()) {
-      started = std::async(std::launch::async, [this, &row, device] {
-                  const RowRequest wanted(row, device, options_.policy);
-                  compile_candidates(engine_, wanted.request, &over_);
+      // Made here: another device may take the row, and look it up again, meanwhile.
+      auto wanted = std::make_shared<const RowRequest>(row, device, options_.policy);
+      started = std::async(std::launch::async, [this, wanted] {
+                  compile_candidates(engine_, wanted->request, &over_);
                 }).share();
     }
     return started;
+  }
+
+  /// Whoever had the turn may have measured the row.
+  bool is_known_by_now(const Device& device, SweepRow& row) {
+    const std::lock_guard lock(mutex_);
+    plan_row(engine_, device, options_, row);
+    if (waits(row)) return false;
+    ++done_;
+    if (options_.finished) options_.finished(row, nullptr);
+    return true;
   }
 
   void measure(const std::shared_ptr<const Device>& device, SweepRow& row) {
     constexpr double kPatienceMs = 60'000;
     const RowRequest wanted(row, device, options_.policy);
     const double budget_ms = rules_of(options_.policy).budget_ms;
-    const auto turn = take_turn(engine_, *device, std::min(budget_ms, kPatienceMs));
+    Limits limits = limits_;
+    limits.deadline_ms = end_ms_;
+    const auto turn = take_turn(engine_, *device, std::min(budget_ms, kPatienceMs), limits);
+    if (is_known_by_now(*device, row)) return;
     TuneOptions tuning;
     const double left_ms = std::max(end_ms_ - limits_.now_ms(), 1.0);
     if (left_ms < budget_ms) tuning.budget_ms = left_ms;

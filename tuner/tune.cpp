@@ -148,7 +148,8 @@ Status check(const TuneRequest& request) {
 
 Expected<TuneReport> tune(Engine& engine, const TuneRequest& request, const TuneOptions& options) {
   SACCADE_TRY(check(request));
-  if (engine.is_frozen()) return Status::unsupported("the engine is frozen (SACCADE_FROZEN is set): it measures nothing");
+  if (engine.is_frozen())
+    return Status::unsupported("the engine is frozen (SACCADE_FROZEN is set): it measures nothing");
   PolicyRules rules = rules_of(request.policy);
   if (options.budget_ms > 0) rules.budget_ms = options.budget_ms;
   Limits limits;
@@ -201,12 +202,20 @@ void compile_candidates(Engine& engine, const TuneRequest& request, const std::a
   for (std::thread& thread : threads) thread.join();
 }
 
-std::unique_ptr<cache::CompileLock> take_turn(Engine& engine, const Device& device, double patience_ms) {
+std::unique_ptr<cache::CompileLock> take_turn(Engine& engine, const Device& device, double patience_ms,
+                                              const Limits& limits) {
+  constexpr double kSliceMs = 200;
   const std::string turn = cache::KeyBuilder()
                                .add("tuning on", tuning_identity(device.target()))
                                .add("ordinal", std::int64_t{device.ordinal()})
                                .bytes();
-  return engine.store().lock(turn, static_cast<int>(patience_ms));
+  for (double waited_ms = 0;; waited_ms += kSliceMs) {
+    auto lock = engine.store().lock(turn, static_cast<int>(std::min(kSliceMs, patience_ms - waited_ms)));
+    // Without a folder to lock in there is nothing to wait for.
+    const bool is_over =
+        waited_ms + kSliceMs >= patience_ms || limits.cancelled() || limits.now_ms() >= limits.deadline_ms;
+    if (lock != nullptr || is_over || engine.store().user_path().empty()) return lock;
+  }
 }
 
 void remember(Engine& engine, const TuneRequest& request, const TuneReport& report) {
@@ -248,7 +257,7 @@ Expected<TuneOutcome> tune_schedule(Engine& engine, const TuneRequest& request) 
   }
   constexpr double kMostPatienceMs = 15'000;
   const double patience_ms = std::min(tuner::rules_of(request.policy).budget_ms, kMostPatienceMs);
-  const auto turn = tuner::take_turn(engine, *request.device, patience_ms);
+  const auto turn = tuner::take_turn(engine, *request.device, patience_ms, {});
   const std::string key = tuned_key(*request.family, *request.problem, *request.shape, request.device->target());
   if (std::optional<TuneOutcome> outcome = found_meanwhile(engine.store(), request, key)) return *std::move(outcome);
   SACCADE_ASSIGN(tuner::TuneReport report, raced(engine, request));

@@ -89,8 +89,9 @@ Expected<TuneReport> tune(Engine& engine, const TuneRequest& request, const Tune
 void compile_candidates(Engine& engine, const TuneRequest& request, const std::atomic<bool>* cancel);
 
 /// Held while one process times candidates on a device: two that do so at once measure each other. Best effort, null after
-/// `patience_ms`: tune all the same.
-std::unique_ptr<cache::CompileLock> take_turn(Engine& engine, const Device& device, double patience_ms);
+/// `patience_ms` or when `limits` say stop: tune all the same.
+std::unique_ptr<cache::CompileLock> take_turn(Engine& engine, const Device& device, double patience_ms,
+                                              const Limits& limits);
 
 /// Stores the outcome as the tuned row of the problem, as the engine does after tune_schedule; unless nothing was raced
 /// (`rounds` is 0): what was not measured is not to be found as if it were.

@@ -79,8 +79,10 @@ Expected<Parameters> parameters_from(const Schedule& schedule) {
   for (const Field& field : kFields) {
     const auto found = schedule.params.find(field.name);
     if (found == schedule.params.end()) return illegal(fmt::format("parameter '{}' is missing", field.name));
-    if (found->second < 0 || found->second > kMaxParameter) {
-      return illegal(fmt::format("{} = {}; 0 to {} are looked at", field.name, found->second, kMaxParameter));
+    const bool is_flag = field.member == &Parameters::streaming || field.member == &Parameters::bf16_dot;
+    const std::int64_t least = is_flag ? 0 : 1;  // the others are divided by
+    if (found->second < least || found->second > kMaxParameter) {
+      return illegal(fmt::format("{} = {}; {} to {} are looked at", field.name, found->second, least, kMaxParameter));
     }
     parameters.*field.member = found->second;
   }

@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
@@ -70,7 +72,6 @@ struct Signer {
 
 TEST(Pack, HoldsWhatWasPutAndNothingElseLiesAround) {
   const TemporaryDirectory folder, user;
-  write_file(folder / "a.pack.tmp", "left by a crash");
   const std::string pack = make(folder / "a.pack", {row(1, "one"), row(2, "two")});
   EXPECT_THAT(testing::files_starting_with(folder.path(), "a.pack"), ElementsAre(pack));
   const auto store = Store::open(with(user, {pack}));
@@ -90,6 +91,54 @@ TEST(Pack, AnAbandonedOneLeavesWhatWasThere) {
   EXPECT_EQ(read_file(pack), before);
   EXPECT_THAT(testing::files_starting_with(folder.path(), "a.pack"), ElementsAre(pack));
   EXPECT_FALSE(PackWriter::create(folder / "no such folder/a.pack").ok());
+}
+
+TEST(Pack, ReplacesNothingThatIsNoFileAndFollowsLinks) {
+  const TemporaryDirectory folder;
+  ASSERT_EQ(mkfifo((folder / "pipe").c_str(), 0600), 0);
+  EXPECT_THAT(PackWriter::create(folder / "pipe").status().message(), HasSubstr("no regular file"));
+  EXPECT_THAT(sign_file(folder / "pipe", make_key_pair("").secret_line).message(), HasSubstr("no regular file"));
+  write_file(folder / "real.pack", "old");
+  std::filesystem::create_symlink(folder / "real.pack", folder / "link.pack");
+  make(folder / "link.pack", {row(1, "one")});
+  EXPECT_TRUE(std::filesystem::is_symlink(folder / "link.pack"));
+  EXPECT_NE(read_file(folder / "real.pack"), "old");
+  write_file(folder / "precious", "precious");
+  std::filesystem::create_symlink(folder / "precious", folder / "real.pack.sig.tmp");
+  EXPECT_TRUE(sign_file(folder / "real.pack", make_key_pair("").secret_line));
+  EXPECT_EQ(read_file(folder / "precious"), "precious");
+}
+
+TEST(Pack, AFileThatTakesTheNameOfTheOneThatWasCheckedIsNotRead) {
+  const TemporaryDirectory folder, user;
+  const std::string pack = make(folder / "a.pack", {row(1, "checked")});
+  const auto store = Store::open(with(user, {pack}));
+  EXPECT_EQ(schedule_of(*store, 1), "checked");
+  make(pack, {row(1, "swapped"), row(2, "swapped")});
+  EXPECT_EQ(schedule_of(*store, 2), "");  // the connection is still that to the first
+  EXPECT_FALSE(store->tuned_rows(Unreadable::fails, kAllRows).ok());
+  const auto rest = store->tuned_rows(Unreadable::is_skipped, kAllRows);
+  ASSERT_TRUE(rest.ok());
+  for (const TunedRow& r : *rest) EXPECT_NE(r.tuned.schedule, "swapped");
+}
+
+TEST(Pack, WhatItRejectsIsNotHeardAndHugeTunedRowsAreDamaged) {
+  const TemporaryDirectory folder, user, makers;
+  {
+    const auto store = Store::open(with(makers, {}));
+    store->put_rejected("a candidate", {"no reason"}, "");
+    store->put_binary("a kernel", {"code", "{}"}, "");
+    store->flush();
+  }
+  const std::string pack = testing::make_pack(makers / "cache-v1.db", folder / "a.pack");
+  const std::string bomb = make(folder / "b.pack", {row(1, std::string(std::size_t{1} << 20, ' ')), row(2, "small")});
+  const auto store = Store::open(with(user, {pack, bomb}));
+  EXPECT_TRUE(store->find_binary("a kernel"));
+  EXPECT_FALSE(store->find_rejected("a candidate"));
+  EXPECT_EQ(schedule_of(*store, 1), "");
+  EXPECT_EQ(schedule_of(*store, 2), "small");
+  EXPECT_EQ(store->tuned_rows(Unreadable::fails, kAllRows)->size(), 1u);
+  EXPECT_EQ(store->tuned_rows(Unreadable::fails, 0)->size(), 0u);
 }
 
 TEST(Pack, EqualRowsMakeEqualBytes) {
@@ -112,7 +161,7 @@ TEST(Pack, TheRowThatWasMeasuredLastWinsAndTheUsersOverAll) {
     store->flush();
     EXPECT_EQ(schedule_of(*Store::open(with(own, packs)), 2), "mine");
     std::vector<std::string> all;
-    const auto rows = store->tuned_rows(Unreadable::fails);
+    const auto rows = store->tuned_rows(Unreadable::fails, kAllRows);
     ASSERT_TRUE(rows.ok()) << rows.status().message();
     for (const TunedRow& r : *rows) all.push_back(r.tuned.schedule);
     EXPECT_THAT(all, ElementsAre("newer", "mine", packs.front() == older ? "first" : "second"));

@@ -80,7 +80,14 @@ TEST(RowText, RefusesWhatIsNoTunedRow) {
   EXPECT_EQ(refusal("{}\n"), "line 1: \"label\" is missing");
   EXPECT_EQ(refusal(R"({"key":1,"label":"","provenance":"","schedule":""})"), "line 1: \"key\" must be an object");
   EXPECT_EQ(refusal(R"({"key":{"table":"binary"},"label":"","provenance":"","schedule":""})"),
-            "line 1: \"key\" is not that of a tuned row: its \"table\" must be \"tuned\"");
+            R"(line 1: "key" is not that of a tuned row: its first member must be "table": "tuned")");
+  EXPECT_EQ(refusal(R"({"key":{"n":1,"table":"tuned"},"label":"","provenance":"","schedule":""})"),
+            R"(line 1: "key" is not that of a tuned row: its first member must be "table": "tuned")");
+  EXPECT_EQ(refusal(R"({"key":{"table":"tuned","n":18446744073709551615},"label":"","provenance":"","schedule":""})"),
+            R"(line 1: "key": "n" is too large)");
+  EXPECT_EQ(
+      refusal(R"({"key":{"table":"tuned"},"label":"","provenance":" )" + std::string(100, '[') + R"(","schedule":""})"),
+      R"(line 1: "provenance" is nested more than 16 levels deep)");
   EXPECT_EQ(refusal(R"({"key":{"table":"tuned","x":1.5},"label":"","provenance":"","schedule":""})"),
             "line 1: \"key\": \"x\" must be a whole number, a string or an object");
   EXPECT_EQ(refusal(R"({"key":{"table":"tuned"},"label":"","provenance":"","schedule":[]})"),
@@ -111,7 +118,7 @@ TEST(RowText, TheStoreGivesTheRowsOfAllLayers) {
     const auto store = Store::open(options);
     for (const TunedRow& r : {row(1), row(2)}) store->put_tuned(r.key, r.tuned, r.label);
     store->flush();
-    EXPECT_EQ(store->tuned_rows(Unreadable::fails)->size(), 2u);
+    EXPECT_EQ(store->tuned_rows(Unreadable::fails, kAllRows)->size(), 2u);
   }
   testing::TemporaryDirectory other;
   Options above;
@@ -122,7 +129,7 @@ TEST(RowText, TheStoreGivesTheRowsOfAllLayers) {
   mine.tuned.schedule = "mine";
   store->put_tuned(mine.key, mine.tuned, mine.label);
   store->flush();
-  const std::vector<TunedRow> rows = *store->tuned_rows(Unreadable::fails);
+  const std::vector<TunedRow> rows = *store->tuned_rows(Unreadable::fails, kAllRows);
   ASSERT_EQ(rows.size(), 2u);
   EXPECT_EQ(rows[0].tuned.schedule, row(1).tuned.schedule);
   EXPECT_EQ(rows[1].tuned.schedule, "mine");
