@@ -43,9 +43,9 @@ struct PrepareOptions {
 struct PlanReport {
   std::string problem_json;
   Schedule schedule;
-  std::string
-      schedule_source;  ///< "user", "tuned (user cache)", "tuned (pack PATH)", "tuned (just now)", "tuned nearby (WHERE: SIZES)", "tuned on a
-                        ///< sibling (WHERE: SIZES)", "cost model"
+  /// "user", "tuned (user cache)", "tuned (pack PATH)", "tuned (just now)", "tuned nearby (WHERE: SIZES)",
+  /// "tuned on a sibling (WHERE: SIZES)", "cost model"
+  std::string schedule_source;
   std::string binary_source;          ///< "compiled", "user cache", "pack PATH", "memory"
   std::vector<std::string> declined;  ///< families that declined, with their reason
   Cost cost;                          ///< predicted

@@ -82,8 +82,10 @@ typedef struct saccade_engine_options {
   int32_t cpu_threads;
   int32_t frozen;            /* bool: measure nothing, whatever policy is asked for. Also by $SACCADE_FROZEN */
   int32_t require_signature; /* bool: open only packs that a trusted key has signed */
-  const char* trusted_keys;  /* file of public keys beside /etc/saccade/trusted-keys and $SACCADE_TRUSTED_KEYS; null: none */
-  const char* capture;       /* file to which problems and shapes are appended for `saccade sweep`; null: $SACCADE_CAPTURE */
+  /* File of public keys beside /etc/saccade/trusted-keys and $SACCADE_TRUSTED_KEYS; null: none. */
+  const char* trusted_keys;
+  /* File to which problems and shapes are appended for `saccade sweep`; null: $SACCADE_CAPTURE. */
+  const char* capture;
 } saccade_engine_options;
 
 /* `options` may be null: all defaults. A cache that cannot be opened is no error. */
