@@ -19,6 +19,7 @@ namespace {
 
 constexpr std::string_view kSecretTag = "saccade-secret-key", kSignatureTag = "saccade-signature",
                            kAlgorithm = "ed25519";
+constexpr std::string_view kBlank = " \t\r\n";
 constexpr std::size_t kMostSignatureBytes = 4096;
 constexpr int kBase64 = sodium_base64_VARIANT_ORIGINAL;
 
@@ -47,7 +48,6 @@ std::optional<std::array<unsigned char, size>> bytes_of_base64(std::string_view 
 
 /// The next word of `text`, which is cut off.
 std::string_view take_word(std::string_view& text) {
-  constexpr std::string_view kBlank = " \t\r\n";
   text.remove_prefix(std::min(text.find_first_not_of(kBlank), text.size()));
   const std::string_view word = text.substr(0, text.find_first_of(kBlank));
   text.remove_prefix(word.size());
@@ -55,7 +55,6 @@ std::string_view take_word(std::string_view& text) {
 }
 
 std::string_view trimmed(std::string_view text) {
-  constexpr std::string_view kBlank = " \t\r\n";
   const std::size_t first = std::min(text.find_first_not_of(kBlank), text.size());
   return text.substr(first, text.find_last_not_of(kBlank) + 1 - first);
 }

@@ -52,17 +52,13 @@ BinaryState binary_state(Engine& engine, const Problem& problem, const Target& t
 
 void climb_ladder(Explanation& e, Engine& engine, const Workload& workload, const PrepareOptions& options) {
   cache::Store& store = engine.store();
-  const std::vector<Evidence> evidence = Ladder(store).evidence_for(*e.family, workload.problem, e.target, e.planned);
-  const auto is_usable = [&](const Schedule& schedule) {
-    return e.family->legal(workload.problem, e.target, workload.shape, schedule).ok() &&
-           !store.find_rejected(rejected_key(*e.family, workload.problem, e.target, schedule));
-  };
-  const Shape& shape = options.bindings.tables.empty() ? e.planned : workload.shape;
-  const auto step =
-      climb(*e.family, workload.problem, e.target, shape, options.bindings, *e.choice, evidence, is_usable);
+  Ladder ladder(store);
+  const Shape& ranked = options.bindings.tables.empty() ? e.planned : workload.shape;
+  const auto step = choose_by_ladder(ladder, store, *e.family, workload.problem, e.target, workload.shape, ranked,
+                                     options.bindings, *e.choice);
   if (!step) return;
   e.choice = step->schedule;
-  e.choice_source = source_of(*step, store.user_path());
+  e.choice_source = step->source;
 }
 
 /// As the engine chooses, without measuring.

@@ -143,18 +143,12 @@ Status take_ranked(const ChooseRequest& request, const Family& family, const std
 void take_from_ladder(const ChooseRequest& request, const Family& family, const std::string& remark, Choice& choice) {
   if (!request.options.use_cache) return;
   const Target& target = request.device->target();
-  const std::vector<Evidence> evidence =
-      request.ladder.evidence_for(family, request.problem, target, planning_shape(request.shape, request.problem));
-  const auto is_usable = [&](const Schedule& schedule) {
-    return check_legal(family, request, schedule).ok() &&
-           !request.engine.store().find_rejected(rejected_key(family, request.problem, target, schedule));
-  };
-  const auto step = climb(family, request.problem, target, request.planned, request.options.bindings, choice.schedule,
-                          evidence, is_usable);
+  const auto step = choose_by_ladder(request.ladder, request.engine.store(), family, request.problem, target,
+                                     request.shape, request.planned, request.options.bindings, choice.schedule);
   if (!step) return;
   choice.schedule = step->schedule;
   choice.cost = predict(family, request, choice.schedule);
-  choice.source = source_of(*step, request.engine.store().user_path());
+  choice.source = step->source;
   if (!remark.empty()) choice.source += fmt::format(" ({})", remark);
   log::info(log::Topic::tune,
             fmt::format("{} from {}, {:.1f}% faster than the cost model's choice as far as can be told",

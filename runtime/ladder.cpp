@@ -282,4 +282,18 @@ std::vector<Evidence> Ladder::evidence_for(const Family& family, const Problem& 
   return nearest;
 }
 
+std::optional<LadderChoice> choose_by_ladder(Ladder& ladder, cache::Store& store, const Family& family,
+                                             const Problem& problem, const Target& target, const Shape& shape,
+                                             const Shape& ranked, const expr::Bindings& bindings,
+                                             const Schedule& standard) {
+  const std::vector<Evidence> evidence = ladder.evidence_for(family, problem, target, planning_shape(shape, problem));
+  const auto is_usable = [&](const Schedule& schedule) {
+    return is_legal(family, problem, target, shape, schedule) &&
+           !store.find_rejected(rejected_key(family, problem, target, schedule));
+  };
+  const auto step = climb(family, problem, target, ranked, bindings, standard, evidence, is_usable);
+  if (!step) return std::nullopt;
+  return LadderChoice{step->schedule, source_of(*step, store.user_path()), step->expected_gain};
+}
+
 }  // namespace saccade

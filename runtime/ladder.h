@@ -73,4 +73,17 @@ class Ladder {
   std::shared_ptr<const Rows> rows_;
 };
 
+struct LadderChoice {
+  Schedule schedule;
+  std::string source;        ///< source_of() its step
+  double expected_gain = 0;  ///< as LadderStep's
+};
+
+/// What the rows of `store` prefer to `standard` and is legal for the call's `shape` and was not rejected; nothing when they prefer
+/// nothing. `ranked`: the shape for which schedules are ranked.
+std::optional<LadderChoice> choose_by_ladder(Ladder& ladder, cache::Store& store, const Family& family,
+                                             const Problem& problem, const Target& target, const Shape& shape,
+                                             const Shape& ranked, const expr::Bindings& bindings,
+                                             const Schedule& standard);
+
 }  // namespace saccade

@@ -1,0 +1,12 @@
+# raw_string(OUT TEXT): TEXT as C++ raw strings of at most 12 KB (a compiler need not take a longer literal).
+function(raw_string out text)
+  string(LENGTH "${text}" length)
+  set(pieces "")
+  set(offset 0)
+  while(offset LESS length)
+    string(SUBSTRING "${text}" ${offset} 12000 piece)
+    string(APPEND pieces "R\"text(${piece})text\"\n")
+    math(EXPR offset "${offset} + 12000")
+  endwhile()
+  set(${out} "${pieces}" PARENT_SCOPE)
+endfunction()
