@@ -6,7 +6,7 @@
 #include <filesystem>
 
 #include "runtime/ladder.h"
-#include "tests/unit/engine_fakes.h"
+#include "tests/unit/engine_fixture.h"
 
 namespace saccade {
 namespace {
@@ -16,30 +16,8 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 /// Tile 2 is the model's choice, 10 us; tiles 1 and 3 are predicted to take 11.
-class EngineLadder : public ::testing::Test {
+class EngineLadder : public EngineFixture {
  protected:
-  void SetUp() override {
-    fakes::reset();
-    std::string pattern = (fs::temp_directory_path() / "saccade-ladder-XXXXXX").string();
-    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
-    folder_ = pattern;
-    engine_ = new_engine();
-    shape_.batch = 2;
-    shape_.heads_q = shape_.heads_kv = 4;
-    shape_.seqlen_q = shape_.seqlen_kv = 512;
-  }
-  void TearDown() override {
-    engine_.reset();
-    fs::remove_all(folder_);
-  }
-
-  std::shared_ptr<Engine> new_engine() const {
-    EngineOptions options;
-    options.cache.directory = folder_;
-    options.cache.finds_packs = false;
-    return *Engine::create(options);
-  }
-  const Family& family() const { return *find_family(fakes::kFamily); }
   Shape at(std::int64_t seqlen) const {
     Shape shape = shape_;
     shape.seqlen_q = shape.seqlen_kv = seqlen;
@@ -61,13 +39,6 @@ class EngineLadder : public ::testing::Test {
     return plan.ok() ? (*plan)->report() : PlanReport{};
   }
   std::int64_t tile() { return report().schedule.at("tile"); }
-
-  fs::path folder_;
-  std::shared_ptr<Engine> engine_;
-  std::shared_ptr<const Device> device_ = fakes::device();
-  Problem problem_;
-  Shape shape_;
-  PrepareOptions options_;
 };
 
 TEST_F(EngineLadder, ANearRowThatTheModelWasWrongAboutChangesTheChoice) {

@@ -12,7 +12,7 @@
 #include <sstream>
 #include <thread>
 
-#include "tests/unit/engine_fakes.h"
+#include "tests/unit/engine_fixture.h"
 
 namespace saccade {
 namespace {
@@ -22,47 +22,18 @@ using fakes::record;
 using ::testing::Contains;
 using ::testing::HasSubstr;
 
-class EnginePrepare : public ::testing::Test {
+class EnginePrepare : public EngineFixture {
  protected:
-  void SetUp() override {
-    fakes::reset();
-    std::string pattern = (fs::temp_directory_path() / "saccade-engine-XXXXXX").string();
-    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
-    folder_ = pattern;
-    engine_ = new_engine();
-    shape_.batch = 2;
-    shape_.heads_q = shape_.heads_kv = 4;
-    shape_.seqlen_q = shape_.seqlen_kv = 512;
-  }
-  void TearDown() override {
-    engine_.reset();
-    fs::remove_all(folder_);
-  }
-
-  std::shared_ptr<Engine> new_engine(const std::string& capture = {}) const {
-    EngineOptions options;
-    options.cache.directory = folder_;
-    options.capture = capture;
-    return *Engine::create(options);
-  }
   static std::string text_of(const fs::path& path) {
     std::stringstream text;
     text << std::ifstream(path).rdbuf();
     return text.str();
   }
   Expected<std::shared_ptr<const Plan>> prepare() { return engine_->prepare(device_, problem_, shape_, options_); }
-  const Family& family() const { return *find_family(fakes::kFamily); }
   std::string key_of(const Schedule& schedule) const {
     return binary_key(family().emit(problem_, device_->target(), schedule), device_->target(),
                       **compiler_for(Target::Kind::cuda));
   }
-
-  fs::path folder_;
-  std::shared_ptr<Engine> engine_;
-  std::shared_ptr<const Device> device_ = fakes::device();
-  Problem problem_;
-  Shape shape_;
-  PrepareOptions options_;
 };
 
 TEST_F(EnginePrepare, CapturesEachProblemAndShapeOnce) {
