@@ -1,11 +1,13 @@
-// The cost model against exhaustive search: for each of a fixed list of problems, every legal schedule is compiled,
-// checked and timed, and the model's first choice, its top 16 and what a normal race picks are held against the best.
+// The cost model, the race and the ladder against exhaustive search: for each problem of a profile, every legal schedule is compiled,
+// checked and timed. Against the best stand the model's first choice, the best of its top 16, what a normal race picks, and what the
+// ladder chooses from the rows of the other problems (and, with --sms, from the rows that the whole GPU left in the same cache).
 //
-//   regret --device cpu|cuda[:N] [--only FIRST-LAST] [--cache DIR] [--threads N] [--commit HASH]
+//   regret --device cpu|cuda[:N] --profile FILE [--sms COUNT] [--only FIRST-LAST] [--cache DIR] [--threads N] [--commit HASH]
 //     [--race-only quick|normal] > file.json
 //
-// With --race-only nothing exhaustive is run: the rows say how long a race takes and how far it got.
-// Progress goes to standard error. An interrupted run is resumed by the same command with the same --cache.
+// --sms: a part of the GPU, as a sibling of the same architecture with fewer SMs. With --race-only nothing exhaustive is run: the
+// rows say how long a race takes and how far it got. Progress goes to standard error. An interrupted run is resumed by the same
+// command with the same --cache.
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 
@@ -16,15 +18,18 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <fstream>
+#include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "bench/regret_problems.h"
 #include "runtime/device_name.h"
 #include "runtime/engine.h"
+#include "runtime/ladder.h"
+#include "tuner/profile.h"
 #include "tuner/session.h"
 #include "tuner/tune.h"
 
@@ -38,16 +43,17 @@ std::atomic<bool> cancelled{false};
 struct Options {
   bool is_cuda = false;
   int ordinal = 0;
+  int sms = 0;
   int threads = 0;
   int first = 1, last = 1000;
   std::optional<TuningPolicy> race_only;
-  std::string cache, commit, command;
+  std::string profile, cache, commit, command;
 };
 
 int usage() {
   std::fputs(
-      "usage: regret --device cpu|cuda[:N] [--only FIRST-LAST] [--cache DIR] [--threads N] [--commit HASH] "
-      "[--race-only quick|normal]\n",
+      "usage: regret --device cpu|cuda[:N] --profile FILE [--sms COUNT] [--only FIRST-LAST] [--cache DIR] [--threads N] "
+      "[--commit HASH] [--race-only quick|normal]\n",
       stderr);
   return 2;
 }
@@ -67,6 +73,10 @@ bool parse(int count, char** arguments, Options& options) {
       options.ordinal = device->ordinal;
     } else if (name == "--only") {
       if (std::sscanf(value.c_str(), "%d-%d", &options.first, &options.last) != 2) return false;
+    } else if (name == "--profile") {
+      options.profile = value;
+    } else if (name == "--sms") {
+      options.sms = std::atoi(value.c_str());
     } else if (name == "--cache") {
       options.cache = value;
     } else if (name == "--threads") {
@@ -79,7 +89,31 @@ bool parse(int count, char** arguments, Options& options) {
       return false;
     }
   }
-  return has_device;
+  return has_device && !options.profile.empty();
+}
+
+/// A problem of the profile, with what the tuner needs beside it.
+struct RegretProblem {
+  explicit RegretProblem(tuner::SweepCase given) : item(std::move(given)) {
+    bindings.scalars = item.scalars;
+    const Shape& s = item.shape;
+    name = fmt::format("{} b{} h{}/{} s{}x{}", item.label, s.batch, s.heads_q, s.heads_kv, s.seqlen_q, s.seqlen_kv);
+  }
+  tuner::SweepCase item;
+  expr::Bindings bindings;  ///< scalars; tables are made up by the tuner
+  std::string name;
+};
+
+Expected<std::vector<RegretProblem>> problems_of(const Options& options) {
+  std::ifstream file(options.profile, std::ios::binary);
+  if (!file) return Status::not_found(options.profile + ": cannot be read");
+  const std::string text(std::istreambuf_iterator<char>(file), {});
+  SACCADE_ASSIGN(const auto cases, tuner::read_profile(text));
+  std::vector<RegretProblem> problems;
+  int number = 0;
+  for (const tuner::SweepCase& item : tuner::distinct_cases(cases))
+    if (++number; number >= options.first && number <= options.last) problems.emplace_back(item);
+  return problems;
 }
 
 /// Ratio to the default of the fastest of `lines` for which `counts` holds.
@@ -175,7 +209,7 @@ void add_race(json& row, const tuner::TuneReport& exhaustive, const tuner::TuneR
 
 json summary_of(const json& rows) {
   json result;
-  for (const char* field : {"first_regret", "top16_regret", "race_regret"}) {
+  for (const char* field : {"first_regret", "top16_regret", "race_regret", "ladder_regret", "nearest_regret", "sibling_regret"}) {
     double log_sum = 0, worst = 0;
     int count = 0;
     for (const json& row : rows) {
@@ -190,53 +224,127 @@ json summary_of(const json& rows) {
   return result;
 }
 
-Expected<tuner::TuneReport> tune(Engine& engine, const std::shared_ptr<const Device>& device,
-                                 const RegretProblem& problem, TuningPolicy policy) {
-  SACCADE_ASSIGN(const Family* family, choose_family(problem.problem, device->target(), &problem.shape));
-  const TuneRequest request{&problem.problem, &problem.shape, &problem.bindings(), family, device, policy};
-  tuner::TuneOptions options;
-  options.cancel = &cancelled;
-  options.progress = [&](const tuner::TuneProgress& p) {
-    std::fprintf(stderr, "\r%-44s %-8s %4d/%-4d  %5.1f s, best ratio %.3f   ", problem.name.c_str(), p.phase, p.done,
-                 p.total, p.elapsed_ms / 1000, p.best_ratio);
-  };
-  return tuner::tune(engine, request, options);
-}
+/// A problem with its exhaustive search, from which every choice is looked up.
+struct Searched {
+  const RegretProblem* problem;
+  tuner::TuneReport exhaustive;
+  double best;
+};
 
-json exhaustive_row(Engine& engine, const std::shared_ptr<const Device>& device, const RegretProblem& problem) {
-  const Expected<tuner::TuneReport> exhaustive = tune(engine, device, problem, TuningPolicy::exhaustive);
-  if (!exhaustive.ok()) return {{"problem", problem.name}, {"error", exhaustive.status().message()}};
-  json row = row_of(problem, *exhaustive);
-  row["complete"] = exhaustive->complete;
-  if (!cancelled) {
-    const Expected<tuner::TuneReport> race = tune(engine, device, problem, TuningPolicy::normal);
-    if (race.ok()) add_race(row, *exhaustive, *race, best_ratio(*exhaustive, [](auto, const auto&) { return true; }));
+class Regret {
+ public:
+  Regret(Engine& engine, std::shared_ptr<const Device> device) : engine_(engine), device_(std::move(device)) {}
+
+  json exhaustive_row(const RegretProblem& problem, std::vector<Searched>& searched) const {
+    const auto exhaustive = tune(problem, TuningPolicy::exhaustive);
+    if (!exhaustive.ok()) return {{"problem", problem.name}, {"error", exhaustive.status().message()}};
+    json row = row_of(problem, *exhaustive);
+    row["complete"] = exhaustive->complete;
+    const double best = best_ratio(*exhaustive, [](auto, const auto&) { return true; });
+    if (!cancelled) {
+      const auto race = tune(problem, TuningPolicy::normal);
+      if (race.ok()) {
+        add_race(row, *exhaustive, *race, best);
+        tuner::remember(engine_, *request_of(problem, TuningPolicy::normal), *race);
+      }
+    }
+    fmt::print(stderr, "\r{:<44} first {:9.1f} us, regret {:6.2f}%, top 16 {:6.2f}%, {} of {} measured\n", problem.name,
+               exhaustive->default_us, 100 * row["first_regret"].get<double>(), 100 * row["top16_regret"].get<double>(),
+               row["measured"].get<int>(), row["candidates"].get<int>());
+    searched.push_back({&problem, *exhaustive, best});
+    return row;
   }
-  fmt::print(stderr, "\r{:<44} first {:9.1f} us, regret {:6.2f}%, top 16 {:6.2f}%, {} of {} measured\n", problem.name,
-             exhaustive->default_us, 100 * row["first_regret"].get<double>(), 100 * row["top16_regret"].get<double>(),
-             row["measured"].get<int>(), row["candidates"].get<int>());
-  return row;
-}
 
-json race_row(Engine& engine, const std::shared_ptr<const Device>& device, const RegretProblem& problem,
-              TuningPolicy policy) {
-  const Expected<tuner::TuneReport> race = tune(engine, device, problem, policy);
-  if (!race.ok()) return {{"problem", problem.name}, {"error", race.status().message()}};
-  const auto measured = std::count_if(race->candidates.begin(), race->candidates.end(),
-                                      [](const tuner::CandidateReport& line) { return line.ratio > 0; });
-  fmt::print(stderr, "\r{:<44} {:6.0f} ms, {} of {} measured in {} rounds, gain {:.2f}%\n", problem.name,
-             race->elapsed_ms, measured, race->candidates.size(), race->rounds, 100 * race->gain);
-  return {{"problem", problem.name},
-          {"elapsed_ms", race->elapsed_ms},
-          {"measured", measured},
-          {"candidates", race->candidates.size()},
-          {"rounds", race->rounds},
-          {"noise", race->noise},
-          {"gain", race->gain},
-          {"complete", race->complete},
-          {"default_us", race->default_us},
-          {"winner", json::parse(to_json(race->outcome.schedule))}};
-}
+  json race_row(const RegretProblem& problem, TuningPolicy policy) const {
+    const auto race = tune(problem, policy);
+    if (!race.ok()) return {{"problem", problem.name}, {"error", race.status().message()}};
+    const auto measured = std::count_if(race->candidates.begin(), race->candidates.end(),
+                                        [](const tuner::CandidateReport& line) { return line.ratio > 0; });
+    fmt::print(stderr, "\r{:<44} {:6.0f} ms, {} of {} measured in {} rounds, gain {:.2f}%\n", problem.name,
+               race->elapsed_ms, measured, race->candidates.size(), race->rounds, 100 * race->gain);
+    return {{"problem", problem.name},
+            {"elapsed_ms", race->elapsed_ms},
+            {"measured", measured},
+            {"candidates", race->candidates.size()},
+            {"rounds", race->rounds},
+            {"noise", race->noise},
+            {"gain", race->gain},
+            {"complete", race->complete},
+            {"default_us", race->default_us},
+            {"winner", json::parse(to_json(race->outcome.schedule))}};
+  }
+
+  /// What the rows of the other shapes, and those of other devices, would make the ladder choose, and what the nearest row's winner
+  /// would cost without its guard.
+  void add_ladder(json& row, const Searched& searched) const {
+    const tuner::SweepCase& item = searched.problem->item;
+    const auto family = choose_family(item.problem, device_->target(), &item.shape);
+    if (!family.ok()) return;
+    Ladder ladder(engine_.store());
+    std::vector<Evidence> shapes, siblings;
+    for (Evidence& each : ladder.evidence_for(**family, item.problem, device_->target(), item.shape)) {
+      if (each.is_sibling) {
+        siblings.push_back(std::move(each));
+      } else if (each.distance > 0) {
+        shapes.push_back(std::move(each));
+      }
+    }
+    const auto& first = searched.exhaustive.candidates[static_cast<std::size_t>(searched.exhaustive.default_index)];
+    const auto chosen = [&](const std::vector<Evidence>& evidence) {
+      const auto step = climb(**family, item.problem, device_->target(), item.shape, searched.problem->bindings,
+                              first.schedule, evidence, [&](const Schedule& s) { return ratio_of(searched, s) > 0; });
+      return step ? step->schedule : first.schedule;
+    };
+    const auto note = [&](const char* name, const Schedule& schedule) {
+      if (const double ratio = ratio_of(searched, schedule); ratio > 0) row[name] = ratio / searched.best - 1;
+    };
+    if (!shapes.empty()) {
+      note("ladder_regret", chosen(shapes));
+      note("nearest_regret", shapes.front().measured.front().first);
+    }
+    if (!siblings.empty()) {
+      note("sibling_regret", chosen(siblings));
+      note("sibling_nearest_regret", siblings.front().measured.front().first);
+    }
+  }
+
+  void compile(const RegretProblem& problem) const {
+    const auto request = request_of(problem, TuningPolicy::exhaustive);
+    if (request.ok()) tuner::compile_candidates(engine_, *request, &cancelled, tuner::kEveryCandidate);
+  }
+
+ private:
+  Expected<TuneRequest> request_of(const RegretProblem& problem, TuningPolicy policy) const {
+    const tuner::SweepCase& item = problem.item;
+    SACCADE_ASSIGN(const Family* family, choose_family(item.problem, device_->target(), &item.shape));
+    return TuneRequest{&item.problem, &item.shape, &problem.bindings, family, device_, policy};
+  }
+
+  Expected<tuner::TuneReport> tune(const RegretProblem& problem, TuningPolicy policy) const {
+    SACCADE_ASSIGN(const TuneRequest request, request_of(problem, policy));
+    tuner::TuneOptions options;
+    options.cancel = &cancelled;
+    options.progress = [&](const tuner::TuneProgress& p) {
+      std::fprintf(stderr, "\r%-44s %-8s %4d/%-4d  %5.1f s, best ratio %.3f   ", problem.name.c_str(), p.phase, p.done,
+                   p.total, p.elapsed_ms / 1000, p.best_ratio);
+    };
+    return tuner::tune(engine_, request, options);
+  }
+
+  /// Of a schedule to the default; 0: it was not measured.
+  static double ratio_of(const Searched& searched, const Schedule& schedule) {
+    for (const tuner::CandidateReport& line : searched.exhaustive.candidates) {
+      if (!(line.schedule == schedule)) continue;
+      const bool is_default = static_cast<int>(&line - searched.exhaustive.candidates.data()) ==
+                              searched.exhaustive.default_index;
+      return is_default ? 1 : std::isfinite(line.ratio) ? line.ratio : 0;
+    }
+    return 0;
+  }
+
+  Engine& engine_;
+  std::shared_ptr<const Device> device_;
+};
 
 json document_of(const Options& options, const Target& target, json rows) {
   const auto now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
@@ -257,23 +365,31 @@ int run(const Options& options) {
   engine_options.cpu_threads = options.threads;
   const Expected<std::shared_ptr<Engine>> engine = Engine::create(engine_options);
   const Expected<std::shared_ptr<const Device>> device =
-      options.is_cuda ? cuda_device(options.ordinal) : cpu_device(options.threads);
-  for (const Status& status : {engine.status(), device.status()}) {
+      !options.is_cuda  ? cpu_device(options.threads)
+      : options.sms > 0 ? cuda_partition(options.ordinal, options.sms)
+                        : cuda_device(options.ordinal);
+  const Expected<std::vector<RegretProblem>> problems = problems_of(options);
+  for (const Status& status : {engine.status(), device.status(), problems.status()}) {
     if (status.ok()) continue;
     fmt::print(stderr, "regret: {}\n", status.message());
     return 1;
   }
+  const Regret regret(**engine, *device);
   json rows = json::array();
-  int number = 0;
-  for (const RegretProblem& problem : regret_problems(options.is_cuda)) {
-    ++number;
-    if (number < options.first || number > options.last || cancelled) continue;
-    rows.push_back(options.race_only ? race_row(**engine, *device, problem, *options.race_only)
-                                     : exhaustive_row(**engine, *device, problem));
+  std::vector<Searched> searched;
+  for (const RegretProblem& problem : *problems) {
+    if (cancelled) break;
+    if (options.is_cuda && !options.race_only) regret.compile(problem);
+    rows.push_back(options.race_only ? regret.race_row(problem, *options.race_only)
+                                     : regret.exhaustive_row(problem, searched));
     if (rows.back().contains("error")) {
       fmt::print(stderr, "\n{}: {}\n", problem.name, rows.back()["error"].get<std::string>());
     }
   }
+  // The ladder has all rows only now.
+  for (const Searched& each : searched)
+    for (json& row : rows)
+      if (row["problem"] == each.problem->name) regret.add_ladder(row, each);
   fmt::print("{}\n", document_of(options, (*device)->target(), std::move(rows)).dump(1));
   return 0;
 }

@@ -44,10 +44,11 @@ struct Explanation {
 };
 
 BinaryState binary_state(Engine& engine, const Problem& problem, const Target& target, const Schedule& schedule) {
+  const std::string source = find_family(schedule.family)->emit(problem, target, schedule);
+  if (engine.store().find_binary(pack_binary_key(source, target))) return BinaryState::cached;
   const auto compiler = compiler_for(target.kind);
   if (!compiler.ok()) return BinaryState::unknown;
-  const std::string key = binary_key(find_family(schedule.family)->emit(problem, target, schedule), target, **compiler);
-  return engine.store().find_binary(key) ? BinaryState::cached : BinaryState::absent;
+  return engine.store().find_binary(binary_key(source, target, **compiler)) ? BinaryState::cached : BinaryState::absent;
 }
 
 void climb_ladder(Explanation& e, Engine& engine, const Workload& workload, const PrepareOptions& options) {

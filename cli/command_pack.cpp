@@ -154,11 +154,9 @@ struct BuiltKernel {
 Expected<BuiltKernel> build(Engine& engine, const Wanted& wanted) {
   SACCADE_ASSIGN(const auto built, engine.build(wanted.problem, wanted.target, wanted.schedule, /*use_cache=*/true));
   SACCADE_ASSIGN(const Compiler* const compiler, compiler_for(wanted.target.kind));
-  BuiltKernel kernel{binary_key(built.source, wanted.target, *compiler), {}};
-  auto binary = engine.store().find_binary(kernel.key);
+  auto binary = engine.store().find_binary(binary_key(built.source, wanted.target, *compiler));
   if (!binary) return Status::internal("a kernel that was just built is not in memory");
-  kernel.binary = *std::move(binary);
-  return kernel;
+  return BuiltKernel{pack_binary_key(built.source, wanted.target), *std::move(binary)};
 }
 
 /// All kernels, on as many threads as there are cores, in their order.

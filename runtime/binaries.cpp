@@ -57,9 +57,17 @@ std::string kernel_key(const Device& device, const std::string& binary_key, cons
 
 }  // namespace
 
-std::optional<ObtainedBinary> Binaries::from_cache(const std::string& key) {
+Binaries::Job::Job(const BuildRequest& given)
+    : request(given),
+      compiler(compiler_for(given.target.kind)),
+      key(compiler.ok() ? binary_key(given.source, given.target, **compiler) : ""),
+      pack_key(pack_binary_key(given.source, given.target)) {}
+
+std::optional<ObtainedBinary> Binaries::from_cache(const Job& job) {
   std::string layer;
-  std::optional<cache::Binary> found = store_.find_binary(key, &layer);
+  std::optional<cache::Binary> found;
+  if (!job.key.empty()) found = store_.find_binary(job.key, &layer);
+  if (!found) found = store_.find_binary(job.pack_key, &layer);
   if (!found) return std::nullopt;
   ++counters_.cache_hits;
   ObtainedBinary obtained;
@@ -74,55 +82,53 @@ std::optional<ObtainedBinary> Binaries::from_cache(const std::string& key) {
   return obtained;
 }
 
-Binaries::BinaryResult Binaries::compile(const std::string& key, const BuildRequest& request,
-                                         const Compiler& compiler) {
+Binaries::BinaryResult Binaries::compile(const Job& job) {
+  const BuildRequest& request = job.request;
+  SACCADE_ASSIGN(const Compiler* compiler, job.compiler);
   log::info(log::Topic::compile, fmt::format("compiling {} for {}", request.label, request.target.arch));
-  SACCADE_ASSIGN(CompiledBinary binary, compiler.compile(request.source, request.target));
+  SACCADE_ASSIGN(CompiledBinary binary, compiler->compile(request.source, request.target));
   ++counters_.compiled;
   counters_.compile_ms += binary.compile_ms;
   log::info(log::Topic::compile, fmt::format("compiled {} in {:.0f} ms: {} registers, {} bytes spilled", request.label,
                                              binary.compile_ms, binary.registers, binary.spill_bytes));
-  if (request.use_cache) store_.put_binary(key, {binary.code, metadata_of(binary, compiler)}, request.label);
+  if (request.use_cache) store_.put_binary(job.key, {binary.code, metadata_of(binary, *compiler)}, request.label);
   return std::make_shared<const ObtainedBinary>(ObtainedBinary{std::move(binary), "compiled"});
 }
 
-Binaries::BinaryResult Binaries::find_or_compile(const std::string& key, const BuildRequest& request,
-                                                 const Compiler& compiler) {
-  if (!request.use_cache) return compile(key, request, compiler);
-  if (auto found = from_cache(key)) return std::make_shared<const ObtainedBinary>(std::move(*found));
+Binaries::BinaryResult Binaries::find_or_compile(const Job& job) {
+  if (!job.request.use_cache) return compile(job);
+  if (auto found = from_cache(job)) return std::make_shared<const ObtainedBinary>(std::move(*found));
+  if (!job.compiler.ok()) return job.compiler.status();
   // Another process may be compiling the same: wait for it, then look again. Its entry may stay invisible (network file
   // systems); then this process compiles too and uses its own binary.
-  const std::unique_ptr<cache::CompileLock> lock = store_.lock(key, kLockTimeoutMs);
+  const std::unique_ptr<cache::CompileLock> lock = store_.lock(job.key, kLockTimeoutMs);
   if (lock != nullptr) {
-    if (auto found = from_cache(key)) return std::make_shared<const ObtainedBinary>(std::move(*found));
+    if (auto found = from_cache(job)) return std::make_shared<const ObtainedBinary>(std::move(*found));
   }
-  BinaryResult result = compile(key, request, compiler);
+  BinaryResult result = compile(job);
   if (lock != nullptr && result.ok()) store_.flush();  // so that whoever gets the lock next finds the binary
   return result;
 }
 
-Binaries::BinaryResult Binaries::obtain_by_key(const std::string& key, const BuildRequest& request,
-                                               const Compiler& compiler) {
-  return once<std::shared_ptr<const ObtainedBinary>>(mutex_, compiling_, key, Keep::while_running,
-                                                     [&] { return find_or_compile(key, request, compiler); });
+Binaries::BinaryResult Binaries::obtain(const Job& job) {
+  return once<std::shared_ptr<const ObtainedBinary>>(mutex_, compiling_, job.pack_key, Keep::while_running,
+                                                     [&] { return find_or_compile(job); });
 }
 
 Expected<ObtainedBinary> Binaries::obtain(const BuildRequest& request) {
-  SACCADE_ASSIGN(const Compiler* compiler, compiler_for(request.target.kind));
-  SACCADE_ASSIGN(auto binary, obtain_by_key(binary_key(request.source, request.target, *compiler), request, *compiler));
+  SACCADE_ASSIGN(auto binary, obtain(Job(request)));
   return *binary;
 }
 
-Binaries::KernelResult Binaries::load_once(const std::shared_ptr<const Device>& device, const std::string& key,
-                                           const BuildRequest& request, const Compiler& compiler,
+Binaries::KernelResult Binaries::load_once(const std::shared_ptr<const Device>& device, const Job& job,
                                            const std::vector<Launch>& launches) {
-  SACCADE_ASSIGN(auto obtained, obtain_by_key(key, request, compiler));
+  SACCADE_ASSIGN(auto obtained, obtain(job));
   Clock::time_point start = Clock::now();
   Expected<std::shared_ptr<const Kernel>> kernel = device->load(obtained->binary.code, launches);
   if (!kernel.ok() && obtained->source != "compiled") {
     log::warn_once(fmt::format("a cached binary ({}) does not load and is compiled again: {}", obtained->source,
                                kernel.status().message()));
-    SACCADE_ASSIGN(obtained, compile(key, request, compiler));
+    SACCADE_ASSIGN(obtained, compile(job));
     start = Clock::now();
     kernel = device->load(obtained->binary.code, launches);
   }
@@ -141,14 +147,13 @@ Binaries::KernelResult Binaries::load_once(const std::shared_ptr<const Device>& 
 
 Expected<LoadedKernel> Binaries::load(const std::shared_ptr<const Device>& device, const BuildRequest& request,
                                       const std::vector<Launch>& launches) {
-  SACCADE_ASSIGN(const Compiler* compiler, compiler_for(request.target.kind));
-  const std::string key = binary_key(request.source, request.target, *compiler);
+  const Job job(request);
   bool made = false;
   SACCADE_ASSIGN(auto loaded,
                  once<std::shared_ptr<const LoadedKernel>>(
-                     mutex_, kernels_, kernel_key(*device, key, launches, request.use_cache), Keep::when_ok, [&] {
+                     mutex_, kernels_, kernel_key(*device, job.pack_key, launches, request.use_cache), Keep::when_ok, [&] {
                        made = true;
-                       return load_once(device, key, request, *compiler, launches);
+                       return load_once(device, job, launches);
                      }));
   LoadedKernel result = *loaded;
   if (!made) {

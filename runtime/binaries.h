@@ -55,12 +55,21 @@ class Binaries {
   using BinaryResult = Expected<std::shared_ptr<const ObtainedBinary>>;
   using KernelResult = Expected<std::shared_ptr<const LoadedKernel>>;
 
-  std::optional<ObtainedBinary> from_cache(const std::string& key);
-  BinaryResult find_or_compile(const std::string& key, const BuildRequest& request, const Compiler& compiler);
-  BinaryResult compile(const std::string& key, const BuildRequest& request, const Compiler& compiler);
-  KernelResult load_once(const std::shared_ptr<const Device>& device, const std::string& key,
-                         const BuildRequest& request, const Compiler& compiler, const std::vector<Launch>& launches);
-  BinaryResult obtain_by_key(const std::string& key, const BuildRequest& request, const Compiler& compiler);
+  /// A request with the keys under which its binary may be. Without a compiler, a pack may still have it.
+  struct Job {
+    explicit Job(const BuildRequest& given);
+    const BuildRequest& request;
+    Expected<const Compiler*> compiler;
+    std::string key;       ///< of this process's compiler; empty without one
+    std::string pack_key;  ///< of packs; in this process it also stands for the job
+  };
+
+  std::optional<ObtainedBinary> from_cache(const Job& job);
+  BinaryResult find_or_compile(const Job& job);
+  BinaryResult compile(const Job& job);
+  KernelResult load_once(const std::shared_ptr<const Device>& device, const Job& job,
+                         const std::vector<Launch>& launches);
+  BinaryResult obtain(const Job& job);
 
   cache::Store& store_;
   EngineCounters& counters_;

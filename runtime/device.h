@@ -64,9 +64,14 @@ class Device {
 /// `unsupported` when one is missing, `invalid_argument` for another `arch` or too many threads (four for each logical
 /// CPU of the machine, and 16 in any case, are allowed), `out_of_memory` when the process cannot start that many now.
 Expected<std::shared_ptr<const Device>> cpu_device(int threads = 0, const std::string& arch = "");
-/// CUDA device `ordinal` on its primary context (or the caller's current one when it is of that device).
+/// CUDA device `ordinal` on its primary context (or the caller's current one when it is of that device; a green context's
+/// target has that context's SMs).
 /// `not_found` when there is no driver or no such device, and says which.
 Expected<std::shared_ptr<const Device>> cuda_device(int ordinal = 0);
+/// The same with a part of its SMs, `sm_count` rounded up to what the driver can split off (a multiple of 8 on Hopper): a green
+/// context, one for each pair of arguments in a process, never destroyed. Errors: `unsupported` before CUDA 12.4,
+/// `invalid_argument` for more SMs than there are.
+Expected<std::shared_ptr<const Device>> cuda_partition(int ordinal, int sm_count);
 int cuda_device_count();            ///< 0 when there is no driver
 std::string cuda_driver_version();  ///< "13.0", empty when there is no driver
 

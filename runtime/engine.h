@@ -142,6 +142,8 @@ inline constexpr std::int64_t kMeasurementVersion = 1;
 
 /// Keys of the three tables; shared by the engine and the tuner.
 std::string binary_key(const std::string& source, const Target& target, const Compiler& compiler);
+/// Of a binary in a pack, whatever compiled it: a host may have another compiler than the pack's maker, or none.
+std::string pack_binary_key(const std::string& source, const Target& target);
 std::string tuned_key(const Family& family, const Problem& problem, const Shape& shape, const Target& target);
 std::string rejected_key(const Family& family, const Problem& problem, const Target& target, const Schedule& schedule);
 

@@ -37,6 +37,18 @@ std::int64_t planning_total(std::int64_t total, std::int64_t batch, std::int64_t
   return batch * std::min(bucket((total + batch - 1) / batch), longest);
 }
 
+cache::KeyBuilder begin_binary_key(const Target& target) {
+  cache::KeyBuilder key;
+  key.add("table", "binary").add("abi", kGeneratorAbi).add("target", binary_identity(target));
+  return key;
+}
+
+void add_source(cache::KeyBuilder& key, const std::string& source) {
+  // A digest stands for the text of each header: together they are a hundred kilobytes, the same in every row.
+  for (const EmbeddedTemplate& header : included_templates(source)) key.add(header.name, digest(header.text));
+  key.add("source", source);
+}
+
 }  // namespace
 
 Shape planning_shape(const Shape& shape, const Problem& problem) {
@@ -51,13 +63,17 @@ Shape planning_shape(const Shape& shape, const Problem& problem) {
 }
 
 std::string binary_key(const std::string& source, const Target& target, const Compiler& compiler) {
-  cache::KeyBuilder key;
-  key.add("table", "binary").add("abi", kGeneratorAbi).add("target", binary_identity(target));
+  cache::KeyBuilder key = begin_binary_key(target);
   key.add("compiler", compiler.identity());
   for (const std::string& option : compiler.options(target)) key.add("option", option);
-  // A digest stands for the text of each header: together they are a hundred kilobytes, the same in every row.
-  for (const EmbeddedTemplate& header : included_templates(source)) key.add(header.name, digest(header.text));
-  key.add("source", source);
+  add_source(key, source);
+  return key.bytes();
+}
+
+std::string pack_binary_key(const std::string& source, const Target& target) {
+  cache::KeyBuilder key = begin_binary_key(target);
+  key.add("compiler", "any");
+  add_source(key, source);
   return key.bytes();
 }
 

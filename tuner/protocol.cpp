@@ -113,6 +113,7 @@ json json_of(const Request& request) {
                   {"tables", tables},
                   {"cuda", r.is_cuda},
                   {"ordinal", r.ordinal},
+                  {"sm_count", r.sm_count},
                   {"threads", r.threads},
                   {"arch", r.arch},
                   {"identity", r.tuning_identity},
@@ -143,6 +144,7 @@ Open open_of(const json& j) {
   for (const json& table : j.at("tables")) open.tables.push_back(table_of(table));
   open.is_cuda = j.at("cuda").get<bool>();
   open.ordinal = j.at("ordinal").get<int>();
+  open.sm_count = j.at("sm_count").get<int>();
   open.threads = j.at("threads").get<int>();
   open.arch = j.at("arch").get<std::string>();
   open.tuning_identity = j.at("identity").get<std::string>();

@@ -21,7 +21,7 @@
 
 namespace saccade::tuner::protocol {
 
-inline constexpr int kVersion = 1;
+inline constexpr int kVersion = 2;
 /// No honest line is longer; a longer one means that the other side has lost its mind.
 inline constexpr std::size_t kMaxLineBytes = 4u << 20;
 
@@ -38,6 +38,7 @@ struct Open {
   std::vector<WireTable> tables;
   bool is_cuda = false;
   int ordinal = 0;
+  int sm_count = 0;             ///< CUDA; of a green context when it is less than the device's
   int threads = 0;              ///< CPU
   std::string arch;             ///< CPU
   std::string tuning_identity;  ///< of the device; the worker refuses to time on another

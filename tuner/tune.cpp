@@ -56,6 +56,7 @@ Expected<OpenedRunner> open_worker(Engine& engine, const TuneRequest& request, c
   settings.open.problem.bindings = {};
   settings.open.is_cuda = target.kind == Target::Kind::cuda;
   settings.open.ordinal = request.device->ordinal();
+  settings.open.sm_count = target.sm_count;
   settings.open.threads = target.cores;
   settings.open.arch = settings.open.is_cuda ? "" : target.arch;
   settings.open.tuning_identity = tuning_identity(target);
@@ -182,11 +183,10 @@ Expected<TuneReport> tune(Engine& engine, const TuneRequest& request, const Tune
   return report;
 }
 
-void compile_candidates(Engine& engine, const TuneRequest& request, const std::atomic<bool>* cancel) {
-  constexpr std::size_t kMost = 32;  // an exhaustive search compiles the rest as it goes
+void compile_candidates(Engine& engine, const TuneRequest& request, const std::atomic<bool>* cancel, std::size_t most) {
   if (!check(request).ok()) return;
   const CandidatePlan plan = plan_for(engine, request, rules_of(request.policy));
-  const std::size_t count = std::min(plan.candidates.size(), kMost);
+  const std::size_t count = std::min(plan.candidates.size(), most);
   std::atomic<std::size_t> next{0};
   const auto work = [&] {
     for (std::size_t i = next++; i < count && !(cancel != nullptr && cancel->load()); i = next++) {
@@ -196,8 +196,8 @@ void compile_candidates(Engine& engine, const TuneRequest& request, const std::a
     }
   };
   std::vector<std::thread> threads;
-  const std::size_t most = std::max(1U, std::thread::hardware_concurrency() / 2);  // the rest is for who times
-  for (std::size_t i = 1; i < std::min(count, most); ++i) threads.emplace_back(work);
+  const std::size_t share = std::max(1U, std::thread::hardware_concurrency() / 2);  // the rest is for who times
+  for (std::size_t i = 1; i < std::min(count, share); ++i) threads.emplace_back(work);
   work();
   for (std::thread& thread : threads) thread.join();
 }

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -85,8 +86,10 @@ struct TuneOptions {
 Expected<TuneReport> tune(Engine& engine, const TuneRequest& request, const TuneOptions& options);
 
 /// Compiles into the cache what a race of this request begins with, on several threads: while another problem is being timed, say.
-/// What does not compile is left for the race to find out.
-void compile_candidates(Engine& engine, const TuneRequest& request, const std::atomic<bool>* cancel);
+/// What does not compile is left for the race to find out, and so is what comes after the first `most`.
+inline constexpr std::size_t kFirstCandidates = 32, kEveryCandidate = std::numeric_limits<std::size_t>::max();
+void compile_candidates(Engine& engine, const TuneRequest& request, const std::atomic<bool>* cancel,
+                        std::size_t most = kFirstCandidates);
 
 /// Held while one process times candidates on a device: two that do so at once measure each other. Best effort, null after
 /// `patience_ms` or when `limits` say stop: tune all the same.

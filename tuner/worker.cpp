@@ -89,6 +89,13 @@ class Server {
     return Status();
   }
 
+  /// The tuner's, which may be a part of a GPU.
+  static Expected<std::shared_ptr<const Device>> gpu_of(const protocol::Open& open) {
+    SACCADE_ASSIGN(std::shared_ptr<const Device> whole, cuda_device(open.ordinal));
+    if (open.sm_count <= 0 || open.sm_count >= whole->target().sm_count) return whole;
+    return cuda_partition(open.ordinal, open.sm_count);
+  }
+
   Status start(const protocol::Open& open) {
     runner_.reset();
     EngineOptions engine_options;
@@ -97,7 +104,7 @@ class Server {
     engine_options.cpu_threads = open.threads;
     SACCADE_ASSIGN(engine_, Engine::create(engine_options));
     SACCADE_ASSIGN(std::shared_ptr<const Device> device,
-                   open.is_cuda ? cuda_device(open.ordinal) : cpu_device(open.threads, open.arch));
+                   open.is_cuda ? gpu_of(open) : cpu_device(open.threads, open.arch));
     if (const std::string identity = tuning_identity(device->target()); identity != open.tuning_identity) {
       return Status::internal(
           fmt::format("the worker sees another device ({}) than the tuner ({})", identity, open.tuning_identity));

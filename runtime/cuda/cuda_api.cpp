@@ -62,6 +62,17 @@ std::string resolve_all(void* library, Driver& api) {
   return missing;
 }
 
+void resolve_partitioning(void* library, Partitioning& api) {
+  std::string missing;
+  resolve(library, "cuCtxGetDevResource", api.cuCtxGetDevResource, missing);
+  resolve(library, "cuDeviceGetDevResource", api.cuDeviceGetDevResource, missing);
+  resolve(library, "cuDevSmResourceSplitByCount", api.cuDevSmResourceSplitByCount, missing);
+  resolve(library, "cuDevResourceGenerateDesc", api.cuDevResourceGenerateDesc, missing);
+  resolve(library, "cuGreenCtxCreate", api.cuGreenCtxCreate, missing);
+  resolve(library, "cuCtxFromGreenCtx", api.cuCtxFromGreenCtx, missing);
+  if (!missing.empty()) api = {};
+}
+
 Expected<const Driver*> open_driver() {
   void* library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
@@ -71,6 +82,7 @@ Expected<const Driver*> open_driver() {
   }
   auto api = std::make_unique<Driver>();
   const std::string missing = resolve_all(library, *api);
+  resolve_partitioning(library, api->partitioning);
   int version = 0;
   if (api->cuDriverGetVersion != nullptr && api->cuDriverGetVersion(&version) == kSuccess && version < kOldestDriver) {
     return Status::not_found(

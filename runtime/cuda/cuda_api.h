@@ -50,6 +50,9 @@ inline constexpr int kTensorMapUint16 = 1;
 inline constexpr int kTensorMapSwizzle64 = 2, kTensorMapSwizzle128 = 3;
 inline constexpr int kTensorMapL2Promotion256 = 3;
 
+inline constexpr int kResourceTypeSm = 1;            ///< CU_DEV_RESOURCE_TYPE_SM
+inline constexpr unsigned kGreenDefaultStream = 1;  ///< CU_GREEN_CTX_DEFAULT_STREAM, which must be given
+
 inline constexpr int kCaptureStatusNone = 0;   ///< CU_STREAM_CAPTURE_STATUS_NONE
 inline constexpr int kCaptureModeRelaxed = 2;  ///< CU_STREAM_CAPTURE_MODE_RELAXED
 inline constexpr unsigned kStreamNonBlocking = 1;
@@ -63,6 +66,26 @@ struct LaunchConfig {
   StreamHandle stream;
   void* attributes;
   unsigned attribute_count;
+};
+
+/// CUdevResource, version 1: of it, Saccade reads the number of SMs.
+struct DevResource {
+  int type;
+  unsigned char padding[92];
+  unsigned sm_count;
+  unsigned char rest[44];
+};
+static_assert(sizeof(DevResource) == 144);
+
+/// What partitions a GPU, of drivers for CUDA 12.4 and newer; null where the driver has none.
+struct Partitioning {
+  Result (*cuCtxGetDevResource)(Context, DevResource*, int type) = nullptr;
+  Result (*cuDeviceGetDevResource)(DeviceHandle, DevResource*, int type) = nullptr;
+  Result (*cuDevSmResourceSplitByCount)(DevResource* result, unsigned* groups, const DevResource* input,
+                                        DevResource* remaining, unsigned flags, unsigned least) = nullptr;
+  Result (*cuDevResourceGenerateDesc)(void** description, DevResource*, unsigned count) = nullptr;
+  Result (*cuGreenCtxCreate)(void** green, void* description, DeviceHandle, unsigned flags) = nullptr;
+  Result (*cuCtxFromGreenCtx)(Context*, void* green) = nullptr;
 };
 
 /// The driver's entry points, each under the exported name (with its ABI suffix) that has this prototype.
@@ -108,6 +131,7 @@ struct Driver {
   Result (*cuEventDestroy)(Event);
   Result (*cuEventRecord)(Event, StreamHandle);
   Result (*cuEventElapsedTime)(float*, Event, Event);
+  Partitioning partitioning;
 
   /// "CUDA_ERROR_X (what the driver says)".
   std::string describe(Result result) const;

@@ -258,7 +258,8 @@ class CudaDevice final : public Device {
 
 class TargetReader {
  public:
-  TargetReader(const Driver& driver, cuda::DeviceHandle device) : driver_(driver), device_(device) {}
+  TargetReader(const Driver& driver, cuda::DeviceHandle device, cuda::Context context)
+      : driver_(driver), device_(device), context_(context) {}
 
   Expected<Target> read() {
     Target target;
@@ -272,7 +273,7 @@ class TargetReader {
     char name[256] = {};
     keep(driver_.cuDeviceGetName(name, sizeof name, device_));
     target.name = name;
-    target.sm_count = attribute(cuda::kMultiprocessorCount);
+    target.sm_count = sms_of_context(attribute(cuda::kMultiprocessorCount));
     target.shared_bytes_per_block = attribute(cuda::kSharedBytesPerBlockOptin);
     target.shared_bytes_per_sm = attribute(cuda::kSharedBytesPerMultiprocessor);
     target.clock_mhz = attribute(cuda::kClockRateKhz) / 1000;
@@ -296,6 +297,14 @@ class TargetReader {
     return value;
   }
 
+  /// A green context has a part of the device's SMs: a persistent grid is as large as that.
+  int sms_of_context(int of_device) const {
+    cuda::DevResource resource{};
+    const auto ask = driver_.partitioning.cuCtxGetDevResource;
+    if (ask == nullptr || ask(context_, &resource, cuda::kResourceTypeSm) != kSuccess) return of_device;
+    return resource.sm_count > 0 ? std::min(of_device, static_cast<int>(resource.sm_count)) : of_device;
+  }
+
   /// Virtual GPUs report 0 for clocks; a typical member of the architecture is better than a division by zero.
   static void complete_from_typical(Target& target) {
     if (target.clock_mhz > 0 && target.memory_gb_per_s > 0) return;
@@ -307,8 +316,28 @@ class TargetReader {
 
   const Driver& driver_;
   cuda::DeviceHandle device_;
+  cuda::Context context_;
   cuda::Result result_ = kSuccess;
 };
+
+/// A green context of at least `sm_count` SMs, never destroyed.
+Expected<cuda::Context> make_partition(const Driver& driver, cuda::DeviceHandle device, int sm_count) {
+  const cuda::Partitioning& api = driver.partitioning;
+  if (api.cuGreenCtxCreate == nullptr)
+    return Status::unsupported("a part of a GPU: the driver has no green contexts; one for CUDA 12.4 or newer has");
+  const std::string what = fmt::format("making a green context of {} SMs of CUDA device {}", sm_count, device);
+  cuda::DevResource whole{}, part{};
+  void *description = nullptr, *green = nullptr;
+  cuda::Context context = nullptr;
+  unsigned groups = 1;
+  SACCADE_TRY(driver.check(api.cuDeviceGetDevResource(device, &whole, cuda::kResourceTypeSm), what));
+  SACCADE_TRY(driver.check(
+      api.cuDevSmResourceSplitByCount(&part, &groups, &whole, nullptr, 0, static_cast<unsigned>(sm_count)), what));
+  SACCADE_TRY(driver.check(api.cuDevResourceGenerateDesc(&description, &part, 1), what));
+  SACCADE_TRY(driver.check(api.cuGreenCtxCreate(&green, description, device, cuda::kGreenDefaultStream), what));
+  SACCADE_TRY(driver.check(api.cuCtxFromGreenCtx(&context, green), what));
+  return context;
+}
 
 /// The caller's current context when it is of `device`, else the device's primary one (retained for the process's
 /// life).
@@ -351,10 +380,30 @@ Expected<std::shared_ptr<const Device>> cuda_device(int ordinal) {
   const std::lock_guard lock(mutex);
   std::shared_ptr<const Device>& device = devices[{ordinal, context_id}];
   if (device == nullptr) {
-    SACCADE_ASSIGN(Target target, TargetReader(*driver, handle).read());
+    SACCADE_ASSIGN(Target target, TargetReader(*driver, handle, context).read());
     device = std::make_shared<CudaDevice>(*driver, context, ordinal, std::move(target));
   }
   return device;
+}
+
+Expected<std::shared_ptr<const Device>> cuda_partition(int ordinal, int sm_count) {
+  static std::mutex mutex;
+  static auto& partitions = *new std::map<std::pair<int, int>, cuda::Context>;
+  SACCADE_ASSIGN(const auto whole, cuda_device(ordinal));
+  if (sm_count < 1 || sm_count > whole->target().sm_count)
+    return Status::invalid_argument(fmt::format("{} of the {} SMs of CUDA device {}: from 1 to all are possible",
+                                                sm_count, whole->target().sm_count, ordinal));
+  SACCADE_ASSIGN(const Driver* driver, cuda::driver());
+  cuda::DeviceHandle handle = 0;
+  SACCADE_TRY(driver->check(driver->cuDeviceGet(&handle, ordinal), fmt::format("opening CUDA device {}", ordinal)));
+  const std::lock_guard lock(mutex);
+  cuda::Context& context = partitions[{ordinal, sm_count}];
+  if (context == nullptr) {
+    SACCADE_ASSIGN(context, make_partition(*driver, handle, sm_count));
+  }
+  const cuda::ContextScope scope(*driver, context);
+  SACCADE_TRY(driver->check(scope.result(), "making a green context current"));
+  return cuda_device(ordinal);
 }
 
 int cuda_device_count() {

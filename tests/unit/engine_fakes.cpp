@@ -183,6 +183,7 @@ std::vector<EmbeddedTemplate> included_templates(std::string_view) { return {}; 
 
 Expected<const Compiler*> compiler_for(Target::Kind) {
   static const fakes::FakeCompiler compiler;
+  if (!fakes::record().has_compiler) return Status::not_found("no compiler");
   return &compiler;
 }
 

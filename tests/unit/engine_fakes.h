@@ -18,6 +18,7 @@ struct Record {
   std::function<Status()> before_compile;  ///< may wait, or give the error of the compile
   Expected<TuneOutcome> tune_outcome = Status::internal("no outcome was set");
   bool capturing = false;
+  bool has_compiler = true;
   std::mutex mutex;
   KernelParams last_params{};  ///< of the last launch
   Launch last_launch{};

@@ -422,6 +422,35 @@ TEST_F(EnginePrepare, CachedBinaryThatDoesNotLoadIsCompiledAnew) {
   EXPECT_EQ(record().compiles, 1) << "the good binary must have replaced the bad one";
 }
 
+TEST_F(EnginePrepare, ABinaryOfAPackNeedsNoCompiler) {
+  const std::string source = family().emit(problem_, device_->target(), fakes::schedule(2));
+  record().has_compiler = false;
+  EXPECT_EQ(prepare().status().message(), "no compiler");
+  engine_->store().put_binary(pack_binary_key(source, device_->target()), {fakes::code_for(source), "{}"}, "test");
+  ASSERT_TRUE(prepare().ok());
+  EXPECT_EQ(record().compiles, 0);
+}
+
+TEST_F(EnginePrepare, ABinaryOfThisCompilerGoesBeforeThatOfAPack) {
+  const std::string source = family().emit(problem_, device_->target(), fakes::schedule(2));
+  const auto put = [&](const std::string& key, const char* metadata) {
+    engine_->store().put_binary(key, {fakes::code_for(source), metadata}, "test");
+  };
+  put(pack_binary_key(source, device_->target()), R"({"registers":1})");
+  put(key_of(fakes::schedule(2)), R"({"registers":2})");
+  EXPECT_EQ((*prepare())->report().registers, 2);
+}
+
+TEST_F(EnginePrepare, ABinaryOfAPackThatDoesNotLoadIsCompiled) {
+  const std::string source = family().emit(problem_, device_->target(), fakes::schedule(2));
+  engine_->store().put_binary(pack_binary_key(source, device_->target()), {"of a newer driver", "{}"}, "test");
+  EXPECT_EQ((*prepare())->report().binary_source, "compiled");
+  engine_->store().flush();
+  engine_ = new_engine();
+  ASSERT_TRUE(prepare().ok());
+  EXPECT_EQ(record().compiles, 1) << "the good binary must go before the bad one";
+}
+
 TEST_F(EnginePrepare, HostileMetadataIsNoError) {
   for (const char* metadata : {"", "[]", "{\"registers\":\"many\"}", "{\"registers\":1e99}", "\xff\xfe"}) {
     engine_->store().put_binary(

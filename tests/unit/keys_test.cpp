@@ -68,6 +68,16 @@ TEST(BinaryKey, ChangesWithTheSourceTheTargetAndTheCompiler) {
   EXPECT_NE(key, binary_key(kSource, h200(), joined));
 }
 
+TEST(BinaryKey, OfAPackIsOfTheSourceAndTheTargetAlone) {
+  const std::string key = pack_binary_key(kSource, h200());
+  EXPECT_NE(key, pack_binary_key(std::string(kSource) + " ", h200()));
+  EXPECT_NE(key, pack_binary_key(kSource, *cuda_target("sm_80")));
+  FakeCompiler any;
+  any.identity_text = "any";
+  any.option_list = {};
+  EXPECT_NE(key, binary_key(std::string(kSource) + " ", h200(), any));
+}
+
 TEST(BinaryKey, IsOfTheTextOfIncludedTemplatesNotOnlyTheirNames) {
   const std::vector<EmbeddedTemplate> headers = included_templates(kSource);
   ASSERT_FALSE(headers.empty());
