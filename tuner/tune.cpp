@@ -196,7 +196,8 @@ void compile_candidates(Engine& engine, const TuneRequest& request, const std::a
     }
   };
   std::vector<std::thread> threads;
-  const std::size_t share = std::max(1U, std::thread::hardware_concurrency() / 2);  // the rest is for who times
+  const std::size_t cores = std::max(1U, std::thread::hardware_concurrency());
+  const std::size_t share = most == kEveryCandidate ? cores : (cores + 1) / 2;  // the rest is for who times
   for (std::size_t i = 1; i < std::min(count, share); ++i) threads.emplace_back(work);
   work();
   for (std::thread& thread : threads) thread.join();

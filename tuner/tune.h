@@ -85,7 +85,8 @@ struct TuneOptions {
 /// yet, else the first reason why no candidate could be run. Does not write the tuned row: see remember().
 Expected<TuneReport> tune(Engine& engine, const TuneRequest& request, const TuneOptions& options);
 
-/// Compiles into the cache what a race of this request begins with, on several threads: while another problem is being timed, say.
+/// Compiles into the cache what a race of this request begins with, on half of the cores (on all of them for every candidate): while
+/// another problem is being timed, say.
 /// What does not compile is left for the race to find out, and so is what comes after the first `most`.
 inline constexpr std::size_t kFirstCandidates = 32, kEveryCandidate = std::numeric_limits<std::size_t>::max();
 void compile_candidates(Engine& engine, const TuneRequest& request, const std::atomic<bool>* cancel,
