@@ -144,7 +144,10 @@ Expected<FirstResult> first_result(const std::shared_ptr<const Device>& device, 
 Status add_speeds(json& row, const FirstResult& first, const std::shared_ptr<const Device>& device,
                   const tuner::SweepCase& item, const Schedule& standard, int rounds) {
   enum : int { kChosen, kAgain, kStandard };
-  tuner::RunnerProblem problem{item.problem, item.shape, {}, tuner::rules_of(TuningPolicy::normal).measurement,
+  tuner::RunnerProblem problem{item.problem,
+                               item.shape,
+                               {},
+                               tuner::rules_of(TuningPolicy::normal).measurement,
                                first.plan->report().cost.total_us};
   problem.bindings.scalars = item.scalars;
   SACCADE_ASSIGN(const auto runner, tuner::LocalRunner::open(*first.engine, device, problem));
@@ -177,20 +180,21 @@ Expected<json> row_of(const std::shared_ptr<const Device>& device, const tuner::
   json row{{"label", item.label},
            {"problem", json::parse(to_json(item.problem))},
            {"shape", json::parse(to_json(item.shape))},
-           {"name", fmt::format("{} b{} h{}/{} s{}x{}", item.label, s.batch, s.heads_q, s.heads_kv, s.seqlen_q, s.seqlen_kv)}};
+           {"name",
+            fmt::format("{} b{} h{}/{} s{}x{}", item.label, s.batch, s.heads_q, s.heads_kv, s.seqlen_q, s.seqlen_kv)}};
   expr::Bindings given;
   given.scalars = item.scalars;
   const tuner::OwnedBindings owned = tuner::race_bindings(item.problem, item.shape, given, 1);
-  SACCADE_ASSIGN(const tuner::DeviceBindings operands,
-                 tuner::upload_bindings(device, item.problem, owned.bindings, tuner::lengths_of(item.problem, item.shape)));
+  SACCADE_ASSIGN(
+      const tuner::DeviceBindings operands,
+      tuner::upload_bindings(device, item.problem, owned.bindings, tuner::lengths_of(item.problem, item.shape)));
   std::optional<tuner::CallMemory> memory;
   SACCADE_ASSIGN(memory, tuner::allocate_call(device, item.problem, item.shape, 0));
   for (const tuner::Operand* operand : {&memory->q, &memory->k, &memory->v})  // poison is NaN: a case of its own
     SACCADE_TRY(device->fill(operand->memory.data(), 0, operand->memory.bytes()));
   SACCADE_TRY(device->synchronize());
   const EmptyFolder cache;
-  SACCADE_ASSIGN(const FirstResult first,
-                 first_result(device, item, cache.path(), *memory, operands, owned.bindings));
+  SACCADE_ASSIGN(const FirstResult first, first_result(device, item, cache.path(), *memory, operands, owned.bindings));
   memory.reset();
   const PlanReport& report = first.plan->report();
   row["first_ms"] = first.ms;

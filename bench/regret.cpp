@@ -52,7 +52,8 @@ struct Options {
 
 int usage() {
   std::fputs(
-      "usage: regret --device cpu|cuda[:N] --profile FILE [--sms COUNT] [--only FIRST-LAST] [--cache DIR] [--threads N] "
+      "usage: regret --device cpu|cuda[:N] --profile FILE [--sms COUNT] [--only FIRST-LAST] [--cache DIR] [--threads "
+      "N] "
       "[--commit HASH] [--race-only quick|normal]\n",
       stderr);
   return 2;
@@ -209,7 +210,8 @@ void add_race(json& row, const tuner::TuneReport& exhaustive, const tuner::TuneR
 
 json summary_of(const json& rows) {
   json result;
-  for (const char* field : {"first_regret", "top16_regret", "race_regret", "ladder_regret", "nearest_regret", "sibling_regret"}) {
+  for (const char* field :
+       {"first_regret", "top16_regret", "race_regret", "ladder_regret", "nearest_regret", "sibling_regret"}) {
     double log_sum = 0, worst = 0;
     int count = 0;
     for (const json& row : rows) {
@@ -335,8 +337,8 @@ class Regret {
   static double ratio_of(const Searched& searched, const Schedule& schedule) {
     for (const tuner::CandidateReport& line : searched.exhaustive.candidates) {
       if (!(line.schedule == schedule)) continue;
-      const bool is_default = static_cast<int>(&line - searched.exhaustive.candidates.data()) ==
-                              searched.exhaustive.default_index;
+      const bool is_default =
+          static_cast<int>(&line - searched.exhaustive.candidates.data()) == searched.exhaustive.default_index;
       return is_default ? 1 : std::isfinite(line.ratio) ? line.ratio : 0;
     }
     return 0;
@@ -364,10 +366,10 @@ int run(const Options& options) {
   engine_options.cache.directory = options.cache;
   engine_options.cpu_threads = options.threads;
   const Expected<std::shared_ptr<Engine>> engine = Engine::create(engine_options);
-  const Expected<std::shared_ptr<const Device>> device =
-      !options.is_cuda  ? cpu_device(options.threads)
-      : options.sms > 0 ? cuda_partition(options.ordinal, options.sms)
-                        : cuda_device(options.ordinal);
+  const Expected<std::shared_ptr<const Device>> device = !options.is_cuda ? cpu_device(options.threads)
+                                                         : options.sms > 0
+                                                             ? cuda_partition(options.ordinal, options.sms)
+                                                             : cuda_device(options.ordinal);
   const Expected<std::vector<RegretProblem>> problems = problems_of(options);
   for (const Status& status : {engine.status(), device.status(), problems.status()}) {
     if (status.ok()) continue;

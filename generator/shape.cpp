@@ -51,6 +51,7 @@ std::vector<std::int64_t> spread(std::int64_t total, std::int64_t count) {
 /// What one (batch, head) adds: pairs counted by the tiles they lie in.
 struct PairCounts {
   double total = 0, computed = 0, mixed = 0;
+  double longest = 0;  ///< share of a row tile's pairs
 };
 
 struct Sampler {
@@ -62,7 +63,8 @@ struct Sampler {
   void add_rows(PairCounts& counts, expr::TileRange tile) const {
     constexpr std::int64_t kKvTiles = 48;
     const auto rows = static_cast<double>(tile.q_last - tile.q_first + 1);
-    counts.total += rows * static_cast<double>(len_kv);
+    const double all = rows * static_cast<double>(len_kv), before = counts.computed;
+    counts.total += all;
     tile.kv_first = 0;
     tile.kv_last = len_kv - 1;
     const expr::KvRange range = expr::kv_range(problem.mask, problem.declarations, bindings, tile);
@@ -78,6 +80,7 @@ struct Sampler {
       if (found != TileClass::empty) counts.computed += pairs;
       if (found == TileClass::mixed) counts.mixed += pairs;
     }
+    counts.longest = std::max(counts.longest, (counts.computed - before) / all);
   }
 
   void add_head(PairCounts& counts, std::int64_t b, std::int64_t h) const {
@@ -125,7 +128,7 @@ Status validate(const Shape& shape, const Problem& problem) {
 
 MaskDensity mask_density(const Problem& problem, const Shape& shape, const expr::Bindings& bindings, int tile_m,
                          int tile_n) {
-  if (problem.mask.is_identity()) return {1, 0};
+  if (problem.mask.is_identity()) return {1, 0, 1};
   const Sampler sampler{problem,
                         bindings,
                         typical_length(problem.layout, shape.seqlen_q, shape.total_q, shape.batch),
@@ -138,8 +141,9 @@ MaskDensity mask_density(const Problem& problem, const Shape& shape, const expr:
   const std::int64_t samples = root.uses_head ? 2 : 1;
   for (const std::int64_t b : spread(shape.batch, samples))
     for (const std::int64_t h : spread(shape.heads_q, samples)) sampler.add_head(counts, b, h);
-  if (counts.total == 0) return {0, 0};
-  return {std::min(counts.computed / counts.total, 1.0), std::min(counts.mixed / counts.total, 1.0)};
+  if (counts.total == 0) return {0, 0, 0};
+  return {std::min(counts.computed / counts.total, 1.0), std::min(counts.mixed / counts.total, 1.0),
+          std::min(counts.longest, 1.0)};
 }
 
 const MaskDensity& MaskDensities::of(int tile_m, int tile_n) {

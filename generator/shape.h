@@ -43,6 +43,7 @@ Status validate(const Shape& shape, const Problem& problem);
 struct MaskDensity {
   double computed = 1;  ///< of all pairs: those in mixed or full tiles
   double mixed = 0;     ///< of all pairs: those in mixed tiles
+  double longest = 1;   ///< of one row tile's pairs: those in its mixed or full tiles, at most
 };
 MaskDensity mask_density(const Problem& problem, const Shape& shape, const expr::Bindings& bindings, int tile_m,
                          int tile_n);

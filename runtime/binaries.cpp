@@ -149,12 +149,12 @@ Expected<LoadedKernel> Binaries::load(const std::shared_ptr<const Device>& devic
                                       const std::vector<Launch>& launches) {
   const Job job(request);
   bool made = false;
-  SACCADE_ASSIGN(auto loaded,
-                 once<std::shared_ptr<const LoadedKernel>>(
-                     mutex_, kernels_, kernel_key(*device, job.pack_key, launches, request.use_cache), Keep::when_ok, [&] {
-                       made = true;
-                       return load_once(device, job, launches);
-                     }));
+  SACCADE_ASSIGN(auto loaded, once<std::shared_ptr<const LoadedKernel>>(
+                                  mutex_, kernels_, kernel_key(*device, job.pack_key, launches, request.use_cache),
+                                  Keep::when_ok, [&] {
+                                    made = true;
+                                    return load_once(device, job, launches);
+                                  }));
   LoadedKernel result = *loaded;
   if (!made) {
     result.binary_source = kInMemory;

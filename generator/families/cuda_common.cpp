@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "generator/expr/emit.h"
+#include "generator/expr/node.h"
 #include "generator/family.h"
 
 namespace saccade {
@@ -32,6 +33,35 @@ bool has_long_mask(const Problem& problem) {
   constexpr std::size_t kLongText = 120;
   return problem.mask.reads_tables() || problem.mask.text().size() > kLongText;
 }
+
+namespace {
+
+/// What is the same for all elements is computed once.
+bool varies(const expr::Node& node) {
+  return node.ranged() || expr::any_node(node, [](const expr::Node& n) { return n.op == expr::Op::score; });
+}
+
+double work_of(const expr::Node& node) {
+  constexpr double kSpecial = 8;
+  if (node.args.empty() || !varies(node)) return 0;
+  double work = 0;
+  switch (node.op) {
+    case expr::Op::divide: work = varies(*node.args[1]) ? kSpecial : 1; break;
+    case expr::Op::exp:
+    case expr::Op::exp2:
+    case expr::Op::log:
+    case expr::Op::log2:
+    case expr::Op::sqrt:
+    case expr::Op::tanh: work = kSpecial; break;
+    default: work = 1;
+  }
+  for (const expr::NodePtr& argument : node.args) work += work_of(*argument);
+  return work;
+}
+
+}  // namespace
+
+double element_work(const expr::Program& program) { return program.is_identity() ? 0 : work_of(*program.root()); }
 
 std::string translation_unit(const Problem& problem, const Schedule& schedule, const KernelText& text) {
   std::string source =

@@ -24,6 +24,9 @@ inline int padded(int head_dim) { return (head_dim + 15) / 16 * 16; }
 /// Masks that read tables are loops and guarded loads: too much code to stand once for each element.
 bool has_long_mask(const Problem& problem);
 
+/// Instructions that a program takes for each element, about: one for an operation, several for one of the special functions.
+double element_work(const expr::Program& program);
+
 /// What a family adds to the text that all CUDA kernels share.
 struct KernelText {
   std::string_view header;  ///< of the template

@@ -11,13 +11,15 @@ namespace {
 
 constexpr double kProductsPerCycle = 2048;  ///< multiply-adds of an SM's tensor cores with 16-bit inputs
 constexpr double kStandstill = 1.034;       ///< of the tensor cores, between products of one warpgroup and the other
-constexpr double kStandstillOfThree = 0.955, kStandstillOfThreeUneven = 1.04;
+constexpr double kStandstillOfThree = 0.93, kStandstillOfThreeUneven = 1.04;
 constexpr double kPerTile = 36;       ///< cycles
 constexpr double kChain = 1250;       ///< of a warpgroup for each tile: barriers, decisions, issue, latencies
 constexpr double kChainPerKey = 1.9;  ///< exponentials, sums, conversion
-constexpr double kScorePerKey = 8;    ///< what a score program adds
+constexpr double kScorePerKey =
+    1.07;  ///< of each warpgroup, for each instruction of a score program: no product hides it
 constexpr double kMaskedPerKey = 16;  ///< of a tile that the mask cuts
 constexpr double kLongMaskPerKey = 60;
+constexpr double kTailPerKey = 16;                    ///< of the tile in which the keys end
 constexpr double kCutByTables = 0.3;                  ///< at most, of the tiles
 constexpr double kShallow = 4, kShallowUneven = 200;  ///< loads that nothing hides, for tiles of 64 keys
 constexpr double kShallowOfThree = 350;               ///< over the stages of K
@@ -66,9 +68,19 @@ Cost cost(const Problem& problem, const Target& target, const Shape& shape, Mask
   const double columns_qk = padded(problem.head_dim_qk), columns_v = padded(problem.head_dim_v);
   const Lengths lengths = lengths_of(problem, shape);
   const double heads = lengths.sequences * static_cast<double>(shape.heads_q);
-  const double tiles_per_head = std::ceil(lengths.q / p.tile_m());
-  const double row_tiles = tiles_per_head * heads;
-  const double kv_tiles = std::max(1.0, std::ceil(lengths.kv / tile_n) * density.computed);
+  const bool varlen = problem.layout == Layout::varlen;
+  // Lengths of packed sequences end anywhere in their last tile.
+  const auto tiles_of = [varlen](double length, double tile) {
+    return varlen ? std::max(1.0, length / tile + 0.5) : std::ceil(length / tile);
+  };
+  const double tiles_per_head = tiles_of(lengths.q, p.tile_m());
+  const double row_tiles =
+      (varlen ? static_cast<double>(shape.total_q) / p.tile_m() + 0.5 * static_cast<double>(shape.batch)
+              : tiles_per_head * static_cast<double>(shape.batch)) *
+      static_cast<double>(shape.heads_q);
+  const double all_kv_tiles = tiles_of(lengths.kv, tile_n);
+  const double kv_tiles = std::max(1.0, all_kv_tiles * density.computed);
+  const double longest = std::max(1.0, all_kv_tiles * density.longest);
   const double sampled_share = density.computed > 0 ? density.mixed / density.computed : 0;
   // Tables that the host cannot read count as cutting every tile; documents and padding cut few.
   const double mixed_share = problem.mask.reads_tables() ? std::min(sampled_share, kCutByTables) : sampled_share;
@@ -80,8 +92,8 @@ Cost cost(const Problem& problem, const Target& target, const Shape& shape, Mask
                         (problem.mask.reads_tables()  ? kLongMaskPerKey
                          : problem.mask.is_identity() ? 0
                                                       : kMaskedPerKey);
-  const double chain = 64 * tile_n * columns_qk / kProductsPerCycle + tile_n * kChainPerKey + kChain + masked +
-                       (problem.score.is_identity() ? 0 : tile_n * kScorePerKey);
+  const double chain = 64 * tile_n * columns_qk / kProductsPerCycle + tile_n * kChainPerKey + kChain + masked;
+  const double score = warpgroups * tile_n * kScorePerKey * element_work(problem.score);
   const bool uneven = density.computed < 0.95;
   const double narrow = 64 / tile_n;  // such tiles are over before the next ones are there
   const double shallow = (p.k_stages == 1 ? 600 : 0) + (p.v_stages == 1 ? kOneValue : 0) +
@@ -99,19 +111,23 @@ Cost cost(const Problem& problem, const Target& target, const Shape& shape, Mask
   const double tile = std::max(matrix * standstill + kPerTile, chain) *
                           (1 + (p.ping_pong != 0 ? 0 : kNoTurns) + kWide * std::max(tile_n - 128, 0.0) +
                            (p.warpgroups == 3 ? 0 : late * kLateQueryTile)) +
-                      shallow;
+                      score + shallow;
+  // Keys past the end are masked where no mask does it anyway.
+  const bool has_tail = problem.mask.is_identity() && (varlen || shape.seqlen_kv % p.tile_n != 0);
+  const double tail = has_tail ? tile_n * kTailPerKey : 0;
   const double store = p.stages_output != 0 ? 0 : p.warpgroups == 3 ? kStoreOfThree : columns_v * kStoreFromRegisters;
   const double row_tile = kRowTile + store + late * kLateQuery +
                           (p.v_stages == 2 && p.warpgroups < 3 ? kTwoValues : 0) +
-                          (uneven && p.warpgroups == 3 ? kUnevenThird : 0);
+                          ((uneven || varlen) && p.warpgroups == 3 ? kUnevenThird : 0) + tail;
 
   // Even work ends in whole rounds of the blocks. Uneven work leaves a ragged end, unless short work comes last.
   const double blocks = std::max(target.sm_count, 1);
   const double rounds = row_tiles / blocks;
   const double share = std::ceil(rounds) > 0 ? rounds / std::ceil(rounds) : 1;
-  const double rounds_paid = !uneven            ? std::ceil(rounds)
-                             : p.row_order == 1 ? std::max(1.0, rounds * (tiles_per_head < 4 ? kFoldedFew : kFolded))
-                                                : std::max(1.0, rounds * 1.15 + 0.5);
+  const double rounds_paid = !uneven && !varlen ? std::ceil(rounds)
+                             : p.row_order == 1 || !uneven
+                                 ? std::max(1.0, rounds * (tiles_per_head < 4 ? kFoldedFew : kFolded))
+                                 : std::max(1.0, rounds * 1.15 + 0.5);
   cost.wave_efficiency = uneven ? rounds / rounds_paid : share;
   const double to_us = rounds_paid / std::max(target.clock_mhz, 1) * kClock;
   cost.matrix_us = kv_tiles * matrix * to_us;
@@ -120,7 +136,12 @@ Cost cost(const Problem& problem, const Target& target, const Shape& shape, Mask
   const double bytes = 2 * (columns_qk + columns_v) *
                        (heads * lengths.q + lengths.sequences * static_cast<double>(shape.heads_kv) * lengths.kv);
   cost.memory_us = target.memory_gb_per_s > 0 ? bytes / (target.memory_gb_per_s * 1e3) : 0;
-  cost.total_us = kLaunchUs + std::max((kv_tiles * tile + row_tile) * to_us, cost.memory_us);
+  // However few row tiles there are, the longest takes its time; of equals the order that balances the others is taken.
+  constexpr double kOthers = 0.02;
+  const double balanced_us = (kv_tiles * tile + row_tile) * to_us;
+  const double longest_us = (longest * tile + row_tile) / std::max(target.clock_mhz, 1) * kClock;
+  const double work_us = balanced_us >= longest_us ? balanced_us : longest_us + kOthers * balanced_us;
+  cost.total_us = kLaunchUs + std::max(work_us, cost.memory_us);
   return cost;
 }
 
