@@ -90,7 +90,7 @@ bool parse(int count, char** arguments, Options& options) {
       return false;
     }
   }
-  return has_device && !options.profile.empty();
+  return has_device && !options.profile.empty() && (options.is_cuda || options.sms == 0);
 }
 
 /// A problem of the profile, with what the tuner needs beside it.
@@ -364,6 +364,7 @@ json document_of(const Options& options, const Target& target, json rows) {
 int run(const Options& options) {
   EngineOptions engine_options;
   engine_options.cache.directory = options.cache;
+  engine_options.cache.finds_packs = false;  // the ladder is to hear of the other problems alone
   engine_options.cpu_threads = options.threads;
   const Expected<std::shared_ptr<Engine>> engine = Engine::create(engine_options);
   const Expected<std::shared_ptr<const Device>> device = !options.is_cuda ? cpu_device(options.threads)

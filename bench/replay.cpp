@@ -3,9 +3,9 @@
 //
 //   replay LOG... > file.json        (LOG: of `saccade sweep --log`)
 //
-// model: the cost model's first choice. ladder: with the winners of the log's other problems as tuned rows. nearest: the winner of
-// the nearest of those, whatever the model says. Regrets are relative to the fastest candidate of the race; a choice that was not
-// raced has none, and is counted.
+// then: the cost model's first choice when the sweep was run. model: its first choice now. ladder: with the winners of the log's other
+// problems as tuned rows. nearest: the winner of the nearest of those, whatever the model says. Regrets are relative to the fastest
+// candidate of the race; a choice that was not raced has none. Each part of the summary is over the problems that have all of its regrets.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -123,6 +123,7 @@ json row_of(const Race& race, Ladder& ladder) {
     if (const auto ratio = race.ratio_of(schedule)) row[name] = *ratio / race.best - 1;
   };
   const Schedule first = first_choice(race);
+  note("then", *schedule_from_json(race.provenance["default"].dump()));
   note("model", first);
   std::vector<Evidence> evidence = ladder.evidence_for(*race.family, race.problem, race.target, race.shape);
   std::erase_if(evidence, [](const Evidence& each) { return each.distance == 0 && !each.is_sibling; });
@@ -138,28 +139,25 @@ json row_of(const Race& race, Ladder& ladder) {
   return row;
 }
 
-json summary_of(const json& rows) {
+/// Of the rows that have all of `names`.
+json summary_of(const json& rows, const std::vector<std::string>& names) {
   json summary;
-  for (const char* name : {"model", "ladder", "nearest"}) {
+  for (const std::string& name : names) {
     double log_sum = 0, worst = 0;
-    int raced = 0, not_raced = 0, over_three_percent = 0;
+    int count = 0, over_three_percent = 0;
     for (const json& row : rows) {
-      if (!row.contains("ladder_schedule")) continue;  // no near row: the three are compared on the same problems
-      if (!row.contains(name)) {
-        not_raced += row.contains(fmt::format("{}_schedule", name)) ? 1 : 0;
+      if (!std::all_of(names.begin(), names.end(), [&](const std::string& each) { return row.contains(each); }))
         continue;
-      }
       const double regret = row[name].get<double>();
       log_sum += std::log1p(regret);
       worst = std::max(worst, regret);
       over_three_percent += regret > 0.03 ? 1 : 0;
-      ++raced;
+      ++count;
     }
-    summary[name] = {{"geomean", raced > 0 ? std::expm1(log_sum / raced) : 0},
+    summary[name] = {{"geomean", count > 0 ? std::expm1(log_sum / count) : 0},
                      {"worst", worst},
                      {"over_3_percent", over_three_percent},
-                     {"problems", raced},
-                     {"not_raced", not_raced}};
+                     {"problems", count}};
   }
   return summary;
 }
@@ -190,7 +188,9 @@ int run(int count, char** paths) {
   for (const Race& race : races) rows.push_back(row_of(race, ladder));
   json logs = json::array();
   for (int i = 0; i < count; ++i) logs.push_back(paths[i]);
-  const json summary = summary_of(rows);
+  const json summary{{"then", summary_of(rows, {"then", "model"})},
+                     {"ladder", summary_of(rows, {"model", "ladder"})},
+                     {"nearest", summary_of(rows, {"model", "ladder", "nearest"})}};
   fmt::print(stderr, "{}\n", summary.dump(1));
   fmt::print("{}\n", json{{"logs", logs}, {"summary", summary}, {"rows", rows}}.dump(1));
   return 0;

@@ -39,12 +39,12 @@ int create_directories(const std::string& path) {
   }
 }
 
-std::optional<uid_t> owner_of_this_library() {
+std::optional<struct stat> status_of_this_library() {
   Dl_info info{};
   struct stat status{};
-  if (dladdr(reinterpret_cast<const void*>(&owner_of_this_library), &info) == 0 || info.dli_fname == nullptr) return {};
-  if (stat(info.dli_fname, &status) != 0) return {};
-  return status.st_uid;
+  const void* const here = reinterpret_cast<const void*>(&status_of_this_library);
+  if (dladdr(here, &info) == 0 || info.dli_fname == nullptr || stat(info.dli_fname, &status) != 0) return {};
+  return status;
 }
 
 Status unsafe(const std::string& path, std::string_view reason, std::string_view remedy) {
@@ -111,10 +111,14 @@ Status check_pack_file(const std::string& path) {
   if (stat(path.c_str(), &status) != 0)
     return unsafe(path, fmt::format("cannot be examined ({})", std::strerror(errno)), "give the path of a pack");
   if (!S_ISREG(status.st_mode)) return unsafe(path, "is no regular file", "give the path of a pack");
+  const auto library = status_of_this_library();
   const bool trusted_owner =
-      status.st_uid == 0 || status.st_uid == geteuid() || owner_of_this_library() == status.st_uid;
+      status.st_uid == 0 || status.st_uid == geteuid() || (library && library->st_uid == status.st_uid);
   if (!trusted_owner) return unsafe(path, "belongs to another user", "copy it to a place of your own");
-  if ((status.st_mode & (S_IWGRP | S_IWOTH)) != 0)
+  // Package managers that leave their files to a group leave this library to it as well: who may write that needs no pack.
+  const bool as_library = library && library->st_uid == status.st_uid && library->st_gid == status.st_gid &&
+                          (library->st_mode & status.st_mode & S_IWGRP) != 0;
+  if ((status.st_mode & S_IWOTH) != 0 || ((status.st_mode & S_IWGRP) != 0 && !as_library))
     return unsafe(path, "can be written by others", "chmod go-w it after checking it");
   return {};
 }

@@ -194,7 +194,8 @@ Expected<int> pack(const Options& options) {
   std::vector<BuiltKernel> built;
   if (flags.binaries) {
     kernels = distinct_kernels(rows);
-    SACCADE_ASSIGN(const std::shared_ptr<Engine> engine, open_engine(options.engine));
+    // Of this machine's compiler, not of some other pack.
+    SACCADE_ASSIGN(const std::shared_ptr<Engine> engine, open_engine(options.engine, /*finds_packs=*/false));
     Progress progress("compiling", static_cast<int>(kernels.size()), options.progress);
     SACCADE_ASSIGN(built, build_all(*engine, kernels, progress));
     progress.clear();

@@ -28,8 +28,9 @@ Expected<std::shared_ptr<const Device>> open_device(const EngineFlags& flags) {
   return device;
 }
 
-Expected<std::shared_ptr<Engine>> open_engine(const EngineFlags& flags) {
+Expected<std::shared_ptr<Engine>> open_engine(const EngineFlags& flags, bool finds_packs) {
   EngineOptions options;
+  options.cache.finds_packs = finds_packs;
   options.cache.directory = flags.cache_dir;
   options.cache.memory_only = flags.no_cache;
   options.cpu_threads = flags.threads;

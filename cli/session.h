@@ -13,7 +13,7 @@ namespace saccade::cli {
 
 /// "cpu", "cuda" or "cuda:N". `unsupported` when it is well formed but not there.
 Expected<std::shared_ptr<const Device>> open_device(const EngineFlags& flags);
-Expected<std::shared_ptr<Engine>> open_engine(const EngineFlags& flags);
+Expected<std::shared_ptr<Engine>> open_engine(const EngineFlags& flags, bool finds_packs = true);
 
 /// `io_error` unless there is a user database that can be written.
 Status check_writable(cache::Store& store);

@@ -1,7 +1,8 @@
 # The packs that ship: the tuned rows of cache/packs/MODEL/*.jsonl, with the kernels that they ask for where an NVRTC is found. They
 # are installed to share/saccade/packs and, in the Python package, to saccade/packs.
 option(SACCADE_PACKS "Make the tuned packs" ON)
-if(NOT SACCADE_PACKS)
+if(NOT SACCADE_PACKS OR CMAKE_CROSSCOMPILING)
+  add_custom_target(saccade_packs)
   return()
 endif()
 
@@ -10,6 +11,9 @@ file(GLOB models CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/cache/packs/*)
 foreach(folder IN LISTS models)
   get_filename_component(model ${folder} NAME)
   file(GLOB rows CONFIGURE_DEPENDS ${folder}/*.jsonl)
+  if(NOT rows)
+    continue()
+  endif()
   set(pack ${CMAKE_BINARY_DIR}/packs/${model}.pack)
   add_custom_command(OUTPUT ${pack}
     COMMAND ${CMAKE_COMMAND} -DSACCADE=$<TARGET_FILE:saccade_command> -DPACK=${pack} "-DROWS=${rows}"

@@ -125,6 +125,10 @@ Binaries::KernelResult Binaries::load_once(const std::shared_ptr<const Device>& 
   SACCADE_ASSIGN(auto obtained, obtain(job));
   Clock::time_point start = Clock::now();
   Expected<std::shared_ptr<const Kernel>> kernel = device->load(obtained->binary.code, launches);
+  if (!kernel.ok() && !job.compiler.ok())
+    return Status(kernel.status().code(),
+                  fmt::format("{} ({}), and it cannot be compiled again: {}", kernel.status().message(),
+                              obtained->source, job.compiler.status().message()));
   if (!kernel.ok() && obtained->source != "compiled") {
     log::warn_once(fmt::format("a cached binary ({}) does not load and is compiled again: {}", obtained->source,
                                kernel.status().message()));

@@ -37,6 +37,8 @@ class Compiler {
 /// (libnvrtc.so.13, .12, .so), $CUDA_HOME and $CUDA_PATH, /usr/local/cuda, PyPI's nvidia/*/lib under the active
 /// Python's site-packages. `not_found` lists what was tried.
 Expected<const Compiler*> nvrtc_compiler();
+/// What it is asked for, whichever build it is.
+std::vector<std::string> nvrtc_options(const Target& target);
 /// The resolved path of the NVRTC library in use, empty when none was found. It is opened by the first compile.
 std::string nvrtc_path();
 /// "13.0"; opens the library. The errors of nvrtc_compiler(), and those of a library that cannot be used.

@@ -69,8 +69,9 @@ Expected<std::shared_ptr<const Device>> cpu_device(int threads = 0, const std::s
 /// `not_found` when there is no driver or no such device, and says which.
 Expected<std::shared_ptr<const Device>> cuda_device(int ordinal = 0);
 /// The same with a part of its SMs, `sm_count` rounded up to what the driver can split off (a multiple of 8 on Hopper): a green
-/// context, one for each pair of arguments in a process, never destroyed. Errors: `unsupported` before CUDA 12.4,
-/// `invalid_argument` for more SMs than there are.
+/// context, one for each pair of arguments in a process, never destroyed. The driver lets one thread at a time have a green context
+/// current: devices of one are for one thread at a time. Errors: `unsupported` before CUDA 12.4, or for more than the driver can
+/// split off; `invalid_argument` for none, or for all and more.
 Expected<std::shared_ptr<const Device>> cuda_partition(int ordinal, int sm_count);
 int cuda_device_count();            ///< 0 when there is no driver
 std::string cuda_driver_version();  ///< "13.0", empty when there is no driver

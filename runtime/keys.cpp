@@ -72,7 +72,9 @@ std::string binary_key(const std::string& source, const Target& target, const Co
 
 std::string pack_binary_key(const std::string& source, const Target& target) {
   cache::KeyBuilder key = begin_binary_key(target);
-  key.add("compiler", "any");
+  key.add("compiler", "any build");
+  if (target.kind == Target::Kind::cuda)
+    for (const std::string& option : nvrtc_options(target)) key.add("option", option);
   add_source(key, source);
   return key.bytes();
 }

@@ -18,7 +18,7 @@ const char* name_of(Origin origin) {
 
 std::string structural_kind(const Schedule& schedule) {
   std::string kind = schedule.family;
-  for (const char* name : {"streaming", "tile_m", "tile_n", "kv_splits"}) {
+  for (const char* name : {"streaming", "tile_m", "warpgroups", "tile_n", "kv_splits"}) {
     const auto found = schedule.params.find(name);
     if (found != schedule.params.end()) kind += fmt::format(" {}={}", name, found->second);
   }

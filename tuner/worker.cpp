@@ -93,7 +93,12 @@ class Server {
   static Expected<std::shared_ptr<const Device>> gpu_of(const protocol::Open& open) {
     SACCADE_ASSIGN(std::shared_ptr<const Device> whole, cuda_device(open.ordinal));
     if (open.sm_count <= 0 || open.sm_count >= whole->target().sm_count) return whole;
-    return cuda_partition(open.ordinal, open.sm_count);
+    SACCADE_ASSIGN(std::shared_ptr<const Device> part, cuda_partition(open.ordinal, open.sm_count));
+    if (part->target().sm_count == open.sm_count) return part;
+    return Status::unsupported(
+        fmt::format("not measured: the current context has {} SMs, and the driver splits off {}; a green context of as "
+                    "many can be tuned",
+                    open.sm_count, part->target().sm_count));
   }
 
   Status start(const protocol::Open& open) {
@@ -101,6 +106,7 @@ class Server {
     EngineOptions engine_options;
     engine_options.cache.directory = open.cache_directory;
     engine_options.cache.memory_only = open.cache_directory.empty();
+    engine_options.cache.finds_packs = false;  // kernels of one compiler are raced, the one that the row names
     engine_options.cpu_threads = open.threads;
     SACCADE_ASSIGN(engine_, Engine::create(engine_options));
     SACCADE_ASSIGN(std::shared_ptr<const Device> device,

@@ -55,6 +55,102 @@ Lengths lengths_of(const Problem& problem, const Shape& shape) {
   return {typical_q, std::clamp(std::sqrt(total_kv / batch * kv), 1.0, kv), total_q / typical_q};
 }
 
+/// How much there is to do, in tiles.
+struct Work {
+  double heads;  ///< of all sequences
+  double tiles_per_head, row_tiles, kv_tiles;
+  double longest;  ///< tiles of the row tile that has most
+  bool uneven, varlen;
+};
+
+Work work_of(const Problem& problem, const Shape& shape, const Parameters& p, const Lengths& lengths,
+             const MaskDensity& density) {
+  Work work{};
+  work.varlen = problem.layout == Layout::varlen;
+  work.uneven = density.computed < 0.95;
+  // Lengths of packed sequences end anywhere in their last tile.
+  const auto tiles_of = [&](double length, auto tile) {
+    const double tiles = length / static_cast<double>(tile);
+    return work.varlen ? std::max(1.0, tiles + 0.5) : std::ceil(tiles);
+  };
+  const auto batch = static_cast<double>(shape.batch), heads_q = static_cast<double>(shape.heads_q);
+  work.heads = lengths.sequences * heads_q;
+  work.tiles_per_head = tiles_of(lengths.q, p.tile_m());
+  work.row_tiles = heads_q * (work.varlen ? static_cast<double>(shape.total_q) / p.tile_m() + 0.5 * batch
+                                          : work.tiles_per_head * batch);
+  const double all_kv_tiles = tiles_of(lengths.kv, p.tile_n);
+  work.kv_tiles = std::max(1.0, all_kv_tiles * density.computed);
+  work.longest = std::max(1.0, all_kv_tiles * density.longest);
+  return work;
+}
+
+/// Cycles of the tensor cores for one tile of all warpgroups.
+double matrix_cycles(const Problem& problem, const Parameters& p) {
+  const auto tile_n = static_cast<double>(p.tile_n);
+  // Q and K come from shared memory at 128 bytes a cycle, which is too slow for fewer than 64 keys.
+  const double feed = std::max(1.0, (16 + tile_n / 4) / (tile_n / 2));
+  return static_cast<double>(p.warpgroups) * 64 * tile_n *
+         (padded(problem.head_dim_qk) * feed + padded(problem.head_dim_v)) / kProductsPerCycle;
+}
+
+/// Of what a mask adds to an average tile.
+double masked_cycles(const Problem& problem, const Parameters& p, const MaskDensity& density) {
+  if (problem.mask.is_identity()) return 0;
+  const double share = density.computed > 0 ? density.mixed / density.computed : 0;
+  const auto tile_n = static_cast<double>(p.tile_n);
+  // Tables that the host cannot read count as cutting every tile; documents and padding cut few.
+  return problem.mask.reads_tables() ? std::min(share, kCutByTables) * tile_n * kLongMaskPerKey
+                                     : share * tile_n * kMaskedPerKey;
+}
+
+/// Warpgroups whose Q is not loaded ahead, over all.
+double late_queries(const Parameters& p, bool uneven) {
+  if (uneven && p.warpgroups < 3) return 0;
+  return static_cast<double>(std::max<std::int64_t>(2 * p.warpgroups - p.q_slots, 0)) /
+         static_cast<double>(p.warpgroups);
+}
+
+double tile_cycles(const Problem& problem, const Parameters& p, const Work& work, const MaskDensity& density) {
+  const double tile_n = static_cast<double>(p.tile_n), warpgroups = static_cast<double>(p.warpgroups);
+  const double chain = 64 * tile_n * padded(problem.head_dim_qk) / kProductsPerCycle + tile_n * kChainPerKey + kChain +
+                       masked_cycles(problem, p, density);
+  const double score = warpgroups * tile_n * kScorePerKey * element_work(problem.score);
+  const double narrow = 64 / tile_n;  // such tiles are over before the next ones are there
+  const double shallow = (p.k_stages == 1 ? 600 : 0) + (p.v_stages == 1 ? kOneValue : 0) +
+                         narrow * narrow * narrow *
+                             (p.warpgroups == 3 ? kShallowOfThree / static_cast<double>(p.k_stages)
+                              : work.uneven     ? kShallowUneven
+                                                : kShallow);
+  const double standstill = (p.warpgroups != 3 ? kStandstill
+                             : work.uneven     ? kStandstillOfThreeUneven
+                                               : kStandstillOfThree) +
+                            (accumulators(problem, p) > 176 ? kCrowded : 0);
+  const double late = p.warpgroups == 3 ? 0 : late_queries(p, work.uneven) * kLateQueryTile;
+  return std::max(matrix_cycles(problem, p) * standstill + kPerTile, chain) *
+             (1 + (p.ping_pong != 0 ? 0 : kNoTurns) + kWide * std::max(tile_n - 128, 0.0) + late) +
+         score + shallow;
+}
+
+/// Of a row tile's begin and end.
+double row_tile_cycles(const Problem& problem, const Shape& shape, const Parameters& p, const Work& work) {
+  // Keys past the end are masked where no mask does it anyway.
+  const bool has_tail = problem.mask.is_identity() && (work.varlen || shape.seqlen_kv % p.tile_n != 0);
+  const double tail = has_tail ? static_cast<double>(p.tile_n) * kTailPerKey : 0;
+  const double store = p.stages_output != 0 ? 0
+                       : p.warpgroups == 3  ? kStoreOfThree
+                                            : padded(problem.head_dim_v) * kStoreFromRegisters;
+  return kRowTile + store + late_queries(p, work.uneven) * kLateQuery +
+         (p.v_stages == 2 && p.warpgroups < 3 ? kTwoValues : 0) +
+         ((work.uneven || work.varlen) && p.warpgroups == 3 ? kUnevenThird : 0) + tail;
+}
+
+/// Even work ends in whole rounds of the blocks. Uneven work leaves a ragged end, unless short work comes last.
+double rounds_paid(const Work& work, const Parameters& p, double rounds) {
+  if (!work.uneven && !work.varlen) return std::ceil(rounds);
+  if (p.row_order == 1 || !work.uneven) return std::max(1.0, rounds * (work.tiles_per_head < 4 ? kFoldedFew : kFolded));
+  return std::max(1.0, rounds * 1.15 + 0.5);
+}
+
 }  // namespace
 
 Cost cost(const Problem& problem, const Target& target, const Shape& shape, MaskDensities& densities,
@@ -63,83 +159,24 @@ Cost cost(const Problem& problem, const Target& target, const Shape& shape, Mask
   const auto parsed = parameters_from(schedule);
   if (!parsed.ok()) return cost;
   const Parameters& p = *parsed;
-  const double tile_n = static_cast<double>(p.tile_n), warpgroups = static_cast<double>(p.warpgroups);
   const MaskDensity& density = densities.of(p.tile_m(), static_cast<int>(p.tile_n));
-  const double columns_qk = padded(problem.head_dim_qk), columns_v = padded(problem.head_dim_v);
   const Lengths lengths = lengths_of(problem, shape);
-  const double heads = lengths.sequences * static_cast<double>(shape.heads_q);
-  const bool varlen = problem.layout == Layout::varlen;
-  // Lengths of packed sequences end anywhere in their last tile.
-  const auto tiles_of = [varlen](double length, double tile) {
-    return varlen ? std::max(1.0, length / tile + 0.5) : std::ceil(length / tile);
-  };
-  const double tiles_per_head = tiles_of(lengths.q, p.tile_m());
-  const double row_tiles =
-      (varlen ? static_cast<double>(shape.total_q) / p.tile_m() + 0.5 * static_cast<double>(shape.batch)
-              : tiles_per_head * static_cast<double>(shape.batch)) *
-      static_cast<double>(shape.heads_q);
-  const double all_kv_tiles = tiles_of(lengths.kv, tile_n);
-  const double kv_tiles = std::max(1.0, all_kv_tiles * density.computed);
-  const double longest = std::max(1.0, all_kv_tiles * density.longest);
-  const double sampled_share = density.computed > 0 ? density.mixed / density.computed : 0;
-  // Tables that the host cannot read count as cutting every tile; documents and padding cut few.
-  const double mixed_share = problem.mask.reads_tables() ? std::min(sampled_share, kCutByTables) : sampled_share;
+  const Work work = work_of(problem, shape, p, lengths, density);
+  const double tile = tile_cycles(problem, p, work, density), row_tile = row_tile_cycles(problem, shape, p, work);
 
-  // Q and K come from shared memory at 128 bytes a cycle, which is too slow for fewer than 64 keys.
-  const double feed = std::max(1.0, (16 + tile_n / 4) / (tile_n / 2));
-  const double matrix = warpgroups * 64 * tile_n * (columns_qk * feed + columns_v) / kProductsPerCycle;
-  const double masked = mixed_share * tile_n *
-                        (problem.mask.reads_tables()  ? kLongMaskPerKey
-                         : problem.mask.is_identity() ? 0
-                                                      : kMaskedPerKey);
-  const double chain = 64 * tile_n * columns_qk / kProductsPerCycle + tile_n * kChainPerKey + kChain + masked;
-  const double score = warpgroups * tile_n * kScorePerKey * element_work(problem.score);
-  const bool uneven = density.computed < 0.95;
-  const double narrow = 64 / tile_n;  // such tiles are over before the next ones are there
-  const double shallow = (p.k_stages == 1 ? 600 : 0) + (p.v_stages == 1 ? kOneValue : 0) +
-                         narrow * narrow * narrow *
-                             (p.warpgroups == 3 ? kShallowOfThree / static_cast<double>(p.k_stages)
-                              : uneven          ? kShallowUneven
-                                                : kShallow);
-  const double standstill = (p.warpgroups != 3 ? kStandstill
-                             : uneven          ? kStandstillOfThreeUneven
-                                               : kStandstillOfThree) +
-                            (accumulators(problem, p) > 176 ? kCrowded : 0);
-  const double late = uneven && p.warpgroups < 3
-                          ? 0
-                          : static_cast<double>(std::max<std::int64_t>(2 * p.warpgroups - p.q_slots, 0)) / warpgroups;
-  const double tile = std::max(matrix * standstill + kPerTile, chain) *
-                          (1 + (p.ping_pong != 0 ? 0 : kNoTurns) + kWide * std::max(tile_n - 128, 0.0) +
-                           (p.warpgroups == 3 ? 0 : late * kLateQueryTile)) +
-                      score + shallow;
-  // Keys past the end are masked where no mask does it anyway.
-  const bool has_tail = problem.mask.is_identity() && (varlen || shape.seqlen_kv % p.tile_n != 0);
-  const double tail = has_tail ? tile_n * kTailPerKey : 0;
-  const double store = p.stages_output != 0 ? 0 : p.warpgroups == 3 ? kStoreOfThree : columns_v * kStoreFromRegisters;
-  const double row_tile = kRowTile + store + late * kLateQuery +
-                          (p.v_stages == 2 && p.warpgroups < 3 ? kTwoValues : 0) +
-                          ((uneven || varlen) && p.warpgroups == 3 ? kUnevenThird : 0) + tail;
-
-  // Even work ends in whole rounds of the blocks. Uneven work leaves a ragged end, unless short work comes last.
-  const double blocks = std::max(target.sm_count, 1);
-  const double rounds = row_tiles / blocks;
-  const double share = std::ceil(rounds) > 0 ? rounds / std::ceil(rounds) : 1;
-  const double rounds_paid = !uneven && !varlen ? std::ceil(rounds)
-                             : p.row_order == 1 || !uneven
-                                 ? std::max(1.0, rounds * (tiles_per_head < 4 ? kFoldedFew : kFolded))
-                                 : std::max(1.0, rounds * 1.15 + 0.5);
-  cost.wave_efficiency = uneven ? rounds / rounds_paid : share;
-  const double to_us = rounds_paid / std::max(target.clock_mhz, 1) * kClock;
-  cost.matrix_us = kv_tiles * matrix * to_us;
-  cost.exp_us = kv_tiles * warpgroups * 64 * tile_n / 16 * to_us;
+  const double rounds = work.row_tiles / std::max(target.sm_count, 1), paid = rounds_paid(work, p, rounds);
+  cost.wave_efficiency = paid > 0 ? rounds / paid : 1;
+  const double cycle_us = kClock / std::max(target.clock_mhz, 1), to_us = paid * cycle_us;
+  cost.matrix_us = work.kv_tiles * matrix_cycles(problem, p) * to_us;
+  cost.exp_us = work.kv_tiles * static_cast<double>(p.warpgroups * 64 * p.tile_n) / 16 * to_us;
   cost.prologue_us = row_tile * to_us;
-  const double bytes = 2 * (columns_qk + columns_v) *
-                       (heads * lengths.q + lengths.sequences * static_cast<double>(shape.heads_kv) * lengths.kv);
+  const double bytes = 2.0 * (padded(problem.head_dim_qk) + padded(problem.head_dim_v)) *
+                       (work.heads * lengths.q + lengths.sequences * static_cast<double>(shape.heads_kv) * lengths.kv);
   cost.memory_us = target.memory_gb_per_s > 0 ? bytes / (target.memory_gb_per_s * 1e3) : 0;
   // However few row tiles there are, the longest takes its time; of equals the order that balances the others is taken.
   constexpr double kOthers = 0.02;
-  const double balanced_us = (kv_tiles * tile + row_tile) * to_us;
-  const double longest_us = (longest * tile + row_tile) / std::max(target.clock_mhz, 1) * kClock;
+  const double balanced_us = (work.kv_tiles * tile + row_tile) * to_us;
+  const double longest_us = (work.longest * tile + row_tile) * cycle_us;
   const double work_us = balanced_us >= longest_us ? balanced_us : longest_us + kOthers * balanced_us;
   cost.total_us = kLaunchUs + std::max(work_us, cost.memory_us);
   return cost;

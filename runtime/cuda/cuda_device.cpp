@@ -333,6 +333,7 @@ Expected<cuda::Context> make_partition(const Driver& driver, cuda::DeviceHandle 
   SACCADE_TRY(driver.check(api.cuDeviceGetDevResource(device, &whole, cuda::kResourceTypeSm), what));
   SACCADE_TRY(driver.check(
       api.cuDevSmResourceSplitByCount(&part, &groups, &whole, nullptr, 0, static_cast<unsigned>(sm_count)), what));
+  if (groups != 1) return Status::unsupported(fmt::format("{}: the driver makes no group of so many", what));
   SACCADE_TRY(driver.check(api.cuDevResourceGenerateDesc(&description, &part, 1), what));
   SACCADE_TRY(driver.check(api.cuGreenCtxCreate(&green, description, device, cuda::kGreenDefaultStream), what));
   SACCADE_TRY(driver.check(api.cuCtxFromGreenCtx(&context, green), what));
@@ -389,13 +390,15 @@ Expected<std::shared_ptr<const Device>> cuda_device(int ordinal) {
 Expected<std::shared_ptr<const Device>> cuda_partition(int ordinal, int sm_count) {
   static std::mutex mutex;
   static auto& partitions = *new std::map<std::pair<int, int>, cuda::Context>;
-  SACCADE_ASSIGN(const auto whole, cuda_device(ordinal));
-  if (sm_count < 1 || sm_count > whole->target().sm_count)
-    return Status::invalid_argument(fmt::format("{} of the {} SMs of CUDA device {}: from 1 to all are possible",
-                                                sm_count, whole->target().sm_count, ordinal));
+  SACCADE_ASSIGN(const auto device, cuda_device(ordinal));  // also checks the ordinal
   SACCADE_ASSIGN(const Driver* driver, cuda::driver());
   cuda::DeviceHandle handle = 0;
   SACCADE_TRY(driver->check(driver->cuDeviceGet(&handle, ordinal), fmt::format("opening CUDA device {}", ordinal)));
+  int all = 0;
+  SACCADE_TRY(driver->check(driver->cuDeviceGetAttribute(&all, cuda::kMultiprocessorCount, handle), "counting SMs"));
+  if (sm_count < 1 || sm_count >= all)
+    return Status::invalid_argument(
+        fmt::format("{} of the {} SMs of CUDA device {}: a part is less than all", sm_count, all, ordinal));
   const std::lock_guard lock(mutex);
   cuda::Context& context = partitions[{ordinal, sm_count}];
   if (context == nullptr) {

@@ -125,10 +125,7 @@ class NvrtcCompiler final : public Compiler {
 
   // What the key holds is what is asked for; the architecture that compile() settles on and the switch of its own cache
   // follow from this and from the identity, and need the library to be open.
-  std::vector<std::string> options(const Target& target) const override {
-    return {"--gpu-architecture=" + target.arch, "--std=c++20", "--device-as-default-execution-space",
-            "--ptxas-options=-v"};
-  }
+  std::vector<std::string> options(const Target& target) const override { return nvrtc_options(target); }
 
   Expected<const Nvrtc*> open() const {
     static const Expected<const Nvrtc*> opened = open_nvrtc(file_.path);
@@ -224,6 +221,11 @@ const Expected<const NvrtcCompiler*>& the_compiler() {
 }
 
 }  // namespace
+
+std::vector<std::string> nvrtc_options(const Target& target) {
+  return {"--gpu-architecture=" + target.arch, "--std=c++20", "--device-as-default-execution-space",
+          "--ptxas-options=-v"};
+}
 
 Expected<const Compiler*> nvrtc_compiler() {
   const Expected<const NvrtcCompiler*>& compiler = the_compiler();

@@ -44,6 +44,19 @@ TEST_F(CudaDeviceTest, SameOrdinalGivesTheSameDevice) {
   EXPECT_FALSE(cuda_driver_version().empty());
 }
 
+TEST_F(CudaDeviceTest, APartOfTheDeviceHasItsSms) {
+  const int all = device_->target().sm_count;
+  const auto half = cuda_partition(0, all / 2);
+  if (half.status().code() == StatusCode::unsupported) GTEST_SKIP() << half.status().message();
+  ASSERT_TRUE(half.ok()) << half.status().message();
+  EXPECT_GE((*half)->target().sm_count, all / 2);
+  EXPECT_LT((*half)->target().sm_count, all);
+  EXPECT_EQ(*half, *cuda_partition(0, all / 2));
+  EXPECT_EQ(*cuda_device(0), device_) << "the caller's context is as it was";
+  for (const int count : {0, -1, all, all + 1})
+    EXPECT_EQ(cuda_partition(0, count).status().code(), StatusCode::invalid_argument) << count;
+}
+
 TEST_F(CudaDeviceTest, MissingDevicesAreNotFound) {
   for (const int ordinal : {-1, 4095}) {
     const auto device = cuda_device(ordinal);

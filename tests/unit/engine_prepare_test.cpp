@@ -444,6 +444,11 @@ TEST_F(EnginePrepare, ABinaryOfThisCompilerGoesBeforeThatOfAPack) {
 TEST_F(EnginePrepare, ABinaryOfAPackThatDoesNotLoadIsCompiled) {
   const std::string source = family().emit(problem_, device_->target(), fakes::schedule(2));
   engine_->store().put_binary(pack_binary_key(source, device_->target()), {"of a newer driver", "{}"}, "test");
+  record().has_compiler = false;
+  const Status failure = prepare().status();
+  EXPECT_THAT(failure.message(), HasSubstr("no compiler"));
+  EXPECT_THAT(failure.message(), HasSubstr("cannot be compiled again"));
+  record().has_compiler = true;
   EXPECT_EQ((*prepare())->report().binary_source, "compiled");
   engine_->store().flush();
   engine_ = new_engine();

@@ -68,14 +68,12 @@ TEST(BinaryKey, ChangesWithTheSourceTheTargetAndTheCompiler) {
   EXPECT_NE(key, binary_key(kSource, h200(), joined));
 }
 
-TEST(BinaryKey, OfAPackIsOfTheSourceAndTheTargetAlone) {
+TEST(BinaryKey, OfAPackChangesWithTheSourceTheTargetAndTheOptions) {
   const std::string key = pack_binary_key(kSource, h200());
+  EXPECT_EQ(key, pack_binary_key(kSource, h200()));
   EXPECT_NE(key, pack_binary_key(std::string(kSource) + " ", h200()));
   EXPECT_NE(key, pack_binary_key(kSource, *cuda_target("sm_80")));
-  FakeCompiler any;
-  any.identity_text = "any";
-  any.option_list = {};
-  EXPECT_NE(key, binary_key(std::string(kSource) + " ", h200(), any));
+  for (const std::string& option : nvrtc_options(h200())) EXPECT_NE(key.find(option), std::string::npos) << option;
 }
 
 TEST(BinaryKey, IsOfTheTextOfIncludedTemplatesNotOnlyTheirNames) {

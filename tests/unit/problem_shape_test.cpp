@@ -102,6 +102,14 @@ TEST(MaskDensity, IsCloseToCountingEveryTile) {
     }
 }
 
+TEST(MaskDensity, KnowsTheLongestRowTile) {
+  EXPECT_EQ(mask_density(Problem(), square(4096), {}, 128, 64).longest, 1);
+  EXPECT_EQ(mask_density(masked("kv_idx <= q_idx"), square(4096), {}, 128, 64).longest, 1);
+  const Problem window = masked("kv_idx <= q_idx && q_idx - kv_idx < 512");
+  EXPECT_NEAR(mask_density(window, square(4096), {}, 128, 64).longest, (512.0 + 128) / 4096, 0.02);
+  EXPECT_EQ(mask_density(masked("kv_idx <= q_idx"), square(0), {}, 128, 64).longest, 0);
+}
+
 TEST(MaskDensity, CountsTablesWithoutDataAsMixed) {
   const Problem p = masked(expr::rules::document("doc"), {{}, {{"doc", DataType::i32, 2}}});
   const MaskDensity d = mask_density(p, square(1024), {{}, {{}}}, 128, 64);

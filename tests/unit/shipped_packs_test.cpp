@@ -36,6 +36,7 @@ std::string text_of(const fs::path& path) {
 struct Fields {
   explicit Fields(const std::string& key) {
     const auto fields = cache::fields_of(key);
+    if (!fields) return;
     for (const cache::KeyField& field : *fields)
       field.is_number ? void(numbers[field.name] = field.number) : void(texts[field.name] = field.text);
   }
@@ -72,7 +73,9 @@ TEST(ShippedPacks, HoldSchedulesThatTheFamiliesBuild) {
       const auto target = target_of_identity(fields.texts["target"]);
       const auto schedule = schedule_from_json(row.tuned.schedule);
       ASSERT_TRUE(problem.ok() && target && schedule.ok()) << row.label;
+      ASSERT_GT(fields.numbers["group"], 0) << row.label;
       Shape shape;
+      shape.alignment = static_cast<int>(fields.numbers["alignment"]);
       shape.heads_q = fields.numbers["group"];
       shape.heads_kv = 1;
       shape.batch = fields.numbers["batch x heads"] / shape.heads_q;

@@ -1,6 +1,6 @@
 set(here ${CMAKE_CURRENT_LIST_DIR})
 saccade_test(test_cuda_family
-  SOURCES ${here}/cuda_family_test.cpp ${here}/cuda_sm90_family_test.cpp ${here}/cuda_sm90_launch_test.cpp
+  SOURCES ${here}/cuda_family_test.cpp ${here}/cuda_sm90_family_test.cpp ${here}/cuda_sm90_launch_test.cpp ${here}/cuda_sm90_cost_test.cpp
           ${here}/cuda_row_tiles_test.cpp ${here}/target_test.cpp
   LIBRARIES saccade_generator)
 

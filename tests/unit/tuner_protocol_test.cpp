@@ -41,12 +41,14 @@ TEST(Protocol, OpenSurvivesTheTrip) {
   table.extent[0] = 3;
   table.stride[3] = -7;
   open.tables = {table};
+  open.sm_count = 112;
   open.cache_directory = "/a folder/with \"quotes\"";
   const protocol::Open back = round_trip<protocol::Open>(open);
   EXPECT_EQ(back.problem.problem, open.problem.problem);
   EXPECT_EQ(back.problem.shape, open.problem.shape);
   EXPECT_EQ(back.problem.measurement.seed, open.problem.measurement.seed);
   EXPECT_EQ(back.scalars, open.scalars);
+  EXPECT_EQ(back.sm_count, 112);
   ASSERT_EQ(back.tables.size(), 1u);
   EXPECT_EQ(back.tables[0].bytes, table.bytes);
   EXPECT_EQ(back.tables[0].stride[3], -7);

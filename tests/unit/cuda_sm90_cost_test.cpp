@@ -1,0 +1,55 @@
+// What the cost model of cuda.fwd.sm90 holds of schedules, each with a measurement on the H200 behind it (bench/NOTES.md, the sweep).
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "generator/families/cuda_common.h"
+#include "tests/unit/cuda_sm90_support.h"
+
+namespace saccade::sm90_tests {
+namespace {
+
+Schedule first_choice(const Problem& problem, const Shape& shape) {
+  for (const RankedSchedule& ranked : rank_candidates(family(), problem, h200(), shape, {}))
+    if (family().legal(problem, h200(), shape, ranked.schedule).ok()) return ranked.schedule;
+  return {};
+}
+
+TEST(Sm90Cost, FewRowTilesWithCostlyScoresGoToOneWarpgroup) {
+  EXPECT_EQ(first_choice(softcapped(causal(problem_of(256, 256))), dense_shape(1, 16, 1024)).params.at("warpgroups"),
+            1);
+  EXPECT_EQ(first_choice(softcapped(causal(problem_of(256, 256))), dense_shape(1, 16, 8192)).params.at("warpgroups"),
+            2);
+}
+
+TEST(Sm90Cost, KeysThatFillTheirLastTileArePreferred) {
+  for (const std::int64_t length : {320, 512, 1024})
+    EXPECT_EQ(length % first_choice(problem_of(64, 64), dense_shape(32, 16, length)).params.at("tile_n"), 0) << length;
+}
+
+TEST(Sm90Cost, IsFiniteAndPositiveForShapesWithoutWork) {
+  for (const Problem& problem : {problem_of(128, 128), causal(problem_of(128, 128)), varlen(problem_of(128, 128))}) {
+    for (Shape shape : {dense_shape(0, 8, 512), dense_shape(2, 0, 512), dense_shape(2, 8, 0)}) {
+      MaskDensities densities(problem, shape, {});
+      for (const Schedule& schedule : family().candidates(problem, h200(), dense_shape(2, 8, 512))) {
+        const double us = family().cost(problem, h200(), shape, densities, schedule).total_us;
+        ASSERT_TRUE(std::isfinite(us) && us > 0) << us;
+      }
+    }
+  }
+}
+
+TEST(ElementWork, CountsWhatVariesByElement) {
+  const auto work_of = [](const char* text, const expr::Declarations& names = {}) {
+    return element_work(*expr::Program::parse(expr::Kind::score, text, names));
+  };
+  EXPECT_EQ(work_of("score"), 0);
+  EXPECT_EQ(work_of("score + 1.0"), 1);
+  const expr::Declarations cap{{{"cap", expr::Type::f32}}, {}};
+  EXPECT_EQ(work_of("cap * tanh(score / cap)", cap), 10) << "one product, one scaling, tanh";
+  EXPECT_EQ(work_of("score + exp(cap)", cap), 1) << "exp is the same for all elements";
+  EXPECT_GT(work_of("exp(score) / exp(0.5 * score)"), 3 * 8);
+}
+
+}  // namespace
+}  // namespace saccade::sm90_tests
