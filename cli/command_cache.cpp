@@ -1,6 +1,7 @@
 // saccade cache stat | ls | verify | trim | export | import.
 #include <fmt/chrono.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <ctime>
@@ -38,13 +39,19 @@ Expected<std::int64_t> size_from_text(const std::string& text) {
   return *value << shift;
 }
 
+/// By an engine: these commands open the store to read.
+bool is_writable(cache::Store& store, const cache::LayerStatistics& layer) {
+  return layer.writable ||
+         (!layer.path.empty() && layer.path == store.user_path() && access(layer.path.c_str(), W_OK) == 0);
+}
+
 int print_statistics(cache::Store& store, bool json) {
   const auto layers = store.statistics();
   if (json) {
     Json list = Json::array();
     for (const auto& layer : layers)
       list.push_back({{"path", layer.path},
-                      {"writable", layer.writable},
+                      {"writable", is_writable(store, layer)},
                       {"binaries", layer.binaries},
                       {"binary_bytes", layer.binary_bytes},
                       {"tuned", layer.tuned},
@@ -55,7 +62,7 @@ int print_statistics(cache::Store& store, bool json) {
   }
   TextTable table({"layer", "mode", ">binaries", ">size", ">tuned", ">rejected", ">file"});
   for (const auto& layer : layers)
-    table.add({layer.path.empty() ? "memory" : layer.path, layer.writable ? "read-write" : "read-only",
+    table.add({layer.path.empty() ? "memory" : layer.path, is_writable(store, layer) ? "read-write" : "read-only",
                fmt::format("{}", layer.binaries), human_bytes(static_cast<double>(layer.binary_bytes)),
                fmt::format("{}", layer.tuned), fmt::format("{}", layer.rejected),
                human_bytes(static_cast<double>(layer.file_bytes))});
@@ -137,6 +144,7 @@ Expected<int> import_rows(cache::Store& store, const Options& options) {
     if (!read.ok()) return Status::invalid_argument(fmt::format("{}: {}", path, read.status().message()));
     std::move(read->begin(), read->end(), std::back_inserter(rows));
   }
+  rows = cache::merged_rows(rows);
   constexpr int kTogether = 1000;  // the queue of writes holds a few thousand
   int added = 0, replaced = 0, kept = 0;
   std::set<std::string> put;

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "cache/pack_path.h"
 #include "cli/commands.h"
 #include "cli/json_output.h"
 #include "cli/output.h"
@@ -134,6 +135,7 @@ Finding find_cache(const EngineFlags& flags) {
   Finding finding = named("cache");
   cache::Options options;
   options.directory = flags.cache_dir;
+  options.finds_packs = false;  // they have lines of their own
   const auto store = cache::Store::open(options);
   const std::string path = store->user_path();
   const auto faults = store->verify();
@@ -157,6 +159,21 @@ Finding find_cache(const EngineFlags& flags) {
   return finding;
 }
 
+std::vector<Finding> find_packs() {
+  std::vector<Finding> findings;
+  const auto trusted = cache::trusted_keys("");
+  for (const std::string& path : cache::pack_files({})) {
+    Finding finding = named("pack");
+    const Status status = trusted.ok() ? cache::check_pack(path, *trusted) : trusted.status();
+    finding.found = status.ok();
+    finding.what = status.ok() ? path : status.message();
+    finding.fix = "it is left out, and the rest serves; cache/README.md says which packs are accepted";
+    finding.details = {{"path", path}};
+    findings.push_back(std::move(finding));
+  }
+  return findings;
+}
+
 }  // namespace
 
 Expected<int> doctor_command(const Options& options) {
@@ -164,6 +181,7 @@ Expected<int> doctor_command(const Options& options) {
   for (Finding& device : find_devices()) findings.push_back(std::move(device));
   findings.push_back(find_worker());
   findings.push_back(find_cache(options.engine));
+  for (Finding& pack : find_packs()) findings.push_back(std::move(pack));
 
   if (options.json) {
     Json list = Json::array();

@@ -5,9 +5,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <fstream>
 #include <iterator>
 #include <mutex>
 #include <optional>
@@ -17,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/log.h"
 #include "cache/pack_writer.h"
 #include "cache/row_text.h"
 #include "cache/signature.h"
@@ -117,30 +120,27 @@ struct Wanted {
   std::string label;
 };
 
-/// Nothing for a row whose kernel cannot be built here: of a CPU, whose features its code depends on, or not of this version.
-std::optional<Wanted> wanted_of(const cache::TunedRow& row) {
-  std::string problem_text, target_text;
-  for (const cache::KeyField& field : cache::fields_of(row.key).value_or(std::vector<cache::KeyField>{})) {
-    if (field.name == "problem") problem_text = field.text;
-    if (field.name == "target") target_text = field.text;
-  }
-  const auto problem = problem_from_json(problem_text);
-  const auto schedule = schedule_from_json(row.tuned.schedule);
-  constexpr std::string_view kCuda = "cuda:";
-  if (!problem.ok() || !schedule.ok() || !target_text.starts_with(kCuda)) return std::nullopt;
-  const std::string rest = target_text.substr(kCuda.size());
-  const auto target = cuda_target(rest.substr(0, rest.find(':')));
-  if (!target.ok()) return std::nullopt;
-  return Wanted{*problem, *target, *schedule, row.label};
+/// Nothing for a row of a CPU, whose features its code depends on. Errors: what hosts would leave out.
+Expected<std::optional<Wanted>> wanted_of(const cache::TunedRow& row) {
+  SACCADE_ASSIGN(const TunedKeyParts parts, read_tuned_key(row.key));
+  SACCADE_ASSIGN(const Schedule schedule, schedule_from_json(row.tuned.schedule));
+  if (!parts.target) return std::optional<Wanted>();
+  SACCADE_TRY(parts.family->legal(parts.problem, *parts.target, parts.shape, schedule));
+  return std::optional(Wanted{parts.problem, *parts.target, schedule, row.label});
 }
 
-std::vector<Wanted> distinct_kernels(const std::vector<cache::TunedRow>& rows) {
+/// Of rows that hosts would all take.
+Expected<std::vector<Wanted>> distinct_kernels(const std::vector<cache::TunedRow>& rows) {
   std::vector<Wanted> kernels;
   std::set<std::string> seen;
   for (const cache::TunedRow& row : rows) {
     auto wanted = wanted_of(row);
-    if (wanted && seen.insert(to_json(wanted->problem) + wanted->target.arch + to_json(wanted->schedule)).second)
-      kernels.push_back(*std::move(wanted));
+    if (!wanted.ok())
+      return Status::invalid_argument(
+          fmt::format("no host would take the row \"{}\": {}", row.label, wanted.status().message()));
+    if (*wanted &&
+        seen.insert(to_json((*wanted)->problem) + (*wanted)->target.arch + to_json((*wanted)->schedule)).second)
+      kernels.push_back(**std::move(wanted));
   }
   return kernels;
 }
@@ -190,10 +190,10 @@ Expected<int> pack(const Options& options) {
   const CacheOptions& flags = options.cache;
   SACCADE_TRY(check_output("--output", flags.output, flags.files));
   SACCADE_ASSIGN(const std::vector<cache::TunedRow> rows, rows_of_files(flags.files));
-  std::vector<Wanted> kernels;
+  if (rows.empty()) return Status::invalid_argument("no rows: a pack of nothing is not made");
+  SACCADE_ASSIGN(const std::vector<Wanted> kernels, distinct_kernels(rows));
   std::vector<BuiltKernel> built;
   if (flags.binaries) {
-    kernels = distinct_kernels(rows);
     // Of this machine's compiler, not of some other pack.
     SACCADE_ASSIGN(const std::shared_ptr<Engine> engine, open_engine(options.engine, /*finds_packs=*/false));
     Progress progress("compiling", static_cast<int>(kernels.size()), options.progress);
@@ -205,6 +205,9 @@ Expected<int> pack(const Options& options) {
   for (std::size_t i = 0; i < built.size(); ++i)
     SACCADE_TRY(writer->add_binary(built[i].key, built[i].binary, kernels[i].label));
   SACCADE_TRY(writer->finish());
+  if (const std::string signature = flags.output + ".sig"; access(signature.c_str(), F_OK) == 0)
+    log::warn_once(
+        fmt::format("{} is of the pack that was there before, if that was another: sign this one again", signature));
   if (options.json) {
     print_json({{"pack", flags.output}, {"rows", rows.size()}, {"binaries", built.size()}});
   } else {
@@ -244,8 +247,19 @@ Expected<int> keygen(const CacheOptions& options, bool json) {
   return kExitOk;
 }
 
+/// By its first bytes, before anything is signed.
+Status check_is_database(const std::string& path) {
+  constexpr std::string_view kMagic = "SQLite format 3";
+  std::array<char, kMagic.size()> found{};
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return Status::io_error(fmt::format("{} cannot be read", path));
+  if (file.read(found.data(), found.size()) && std::string_view(found.data(), found.size()) == kMagic) return {};
+  return Status::invalid_argument(fmt::format("{} is no pack; `saccade cache pack` makes one of rows", path));
+}
+
 Expected<int> sign(const CacheOptions& options, bool json) {
   SACCADE_ASSIGN(const std::string secret, read_text_file(options.key, kMaxKeyBytes));
+  for (const std::string& file : options.files) SACCADE_TRY(check_is_database(file));
   for (const std::string& file : options.files) {
     if (const Status status = cache::sign_file(file, secret); !status.ok())
       return Status(

@@ -90,6 +90,7 @@ std::optional<Json> row_of(const Json& line, const tuner::SweepCase& item) {
   const std::string size = describe(item.problem, item.shape), label = text(line, "label");
   Json row = {{"text", label.empty() ? size : label + ": " + size},
               {"problem", saccade::to_json(item.problem)},
+              {"shape", saccade::to_json(item.shape)},
               {"reason", text(report, "reason")}};
   for (const char* name : {"default_us", "winner_us", "gain", "noise", "elapsed_ms"}) row[name] = number(report, name);
   // A long problem is raced at shorter lengths; its times are of those.

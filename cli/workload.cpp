@@ -229,16 +229,29 @@ void count_flops(Workload& workload) {
   workload.flops = 2.0 * (workload.problem.head_dim_qk + workload.problem.head_dim_v) * pairs;
 }
 
+/// ", causal, score, lse": what the numbers do not say.
+std::string rules_text(const Problem& problem) {
+  std::string text;
+  if (!problem.mask.is_identity()) {
+    const std::string& mask = problem.mask.text();
+    const bool is_causal = mask == "kv_idx <= q_idx" || mask == expr::rules::causal_bottom_right();
+    text += is_causal ? ", causal" : problem.mask.reads_tables() ? ", mask by a table" : ", mask";
+  }
+  if (!problem.score.is_identity()) text += ", score";
+  return problem.lse ? text + ", lse" : text;
+}
+
 std::string describe(const Problem& problem, const Shape& shape) {
   const std::string heads = shape.heads_q == shape.heads_kv ? fmt::format("{} heads", shape.heads_q)
                                                             : fmt::format("{}/{} heads", shape.heads_q, shape.heads_kv);
   const std::string dim = problem.head_dim_qk == problem.head_dim_v
                               ? fmt::format("d{}", problem.head_dim_qk)
                               : fmt::format("d{}/{}", problem.head_dim_qk, problem.head_dim_v);
-  const std::string lengths = problem.layout == Layout::dense
-                                  ? fmt::format("{} x {}, batch {}", shape.seqlen_q, shape.seqlen_kv, shape.batch)
-                                  : fmt::format("{} sequences of {} tokens", shape.batch, shape.total_q);
-  return fmt::format("{} {}, {}, {}", name_of(problem.q_dtype), dim, heads, lengths);
+  const std::string lengths =
+      problem.layout == Layout::dense
+          ? fmt::format("{} x {}, batch {}", shape.seqlen_q, shape.seqlen_kv, shape.batch)
+          : fmt::format("{} sequences up to {}, {} tokens in all", shape.batch, shape.seqlen_q, shape.total_q);
+  return fmt::format("{} {}{}, {}, {}", name_of(problem.q_dtype), dim, rules_text(problem), heads, lengths);
 }
 
 }  // namespace saccade::cli

@@ -48,6 +48,8 @@ Expected<Json> parse(std::string_view text, std::size_t max_bytes) {
     if (!problem.empty()) return Status::invalid_argument("JSON: " + problem);
     // The library's message quotes the input.
     std::string message = error.what();
+    if (const std::size_t code = message.find("] "); message.starts_with('[') && code != std::string::npos)
+      message.erase(0, code + 2);
     for (char& c : message)
       if (static_cast<unsigned char>(c) < 0x20 || static_cast<unsigned char>(c) > 0x7e) c = '?';
     return Status::invalid_argument("JSON: " + message.substr(0, 400));

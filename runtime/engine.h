@@ -145,6 +145,15 @@ std::string binary_key(const std::string& source, const Target& target, const Co
 /// Of a binary in a pack, whatever compiled it: a host may have another compiler than the pack's maker, or none.
 std::string pack_binary_key(const std::string& source, const Target& target);
 std::string tuned_key(const Family& family, const Problem& problem, const Shape& shape, const Target& target);
+/// What a tuned_key says, for whoever has rows and no request: a shape of its class, as tuned_key plans it. `invalid_argument` for
+/// another key, or one of a family version or measurement that this version does not look for; says which.
+struct TunedKeyParts {
+  const Family* family = nullptr;
+  Problem problem;
+  std::optional<Target> target;  ///< of a GPU
+  Shape shape;
+};
+Expected<TunedKeyParts> read_tuned_key(const std::string& key);
 std::string rejected_key(const Family& family, const Problem& problem, const Target& target, const Schedule& schedule);
 
 }  // namespace saccade

@@ -1,10 +1,13 @@
 // The keys of the cache's three tables. What is in each and why: a binary is what the compiler made of these bytes with
 // these options for this target; a tuned row is the winner for a class of shapes on a class of machines; a rejected
 // candidate failed whatever the sizes were.
+#include <fmt/format.h>
 #include <sodium.h>
 
 #include <algorithm>
 #include <bit>
+#include <map>
+#include <string_view>
 
 #include "runtime/engine.h"
 
@@ -92,6 +95,41 @@ std::string tuned_key(const Family& family, const Problem& problem, const Shape&
   key.add("mean_kv", planned.batch > 0 ? planned.total_kv / planned.batch : 0);
   key.add("alignment", planned.alignment);
   return key.bytes();
+}
+
+Expected<TunedKeyParts> read_tuned_key(const std::string& key) {
+  std::map<std::string_view, std::int64_t> numbers;
+  std::map<std::string_view, std::string_view> texts;
+  const auto fields = cache::fields_of(key);
+  if (!fields) return Status::invalid_argument("no key of this cache");
+  for (const cache::KeyField& field : *fields) {
+    if (field.is_number) {
+      numbers[field.name] = field.number;
+    } else {
+      texts[field.name] = field.text;
+    }
+  }
+  if (texts["table"] != "tuned") return Status::invalid_argument("not the key of a winner");
+  TunedKeyParts parts;
+  parts.family = find_family(texts["family"]);
+  if (parts.family == nullptr) return Status::invalid_argument(fmt::format("there is no family {}", texts["family"]));
+  if (numbers["family version"] != parts.family->version || numbers["measurement"] != kMeasurementVersion)
+    return Status::invalid_argument(fmt::format("{} is of version {}, measured by rules {}; this Saccade has {} and {}",
+                                                texts["family"], numbers["family version"], numbers["measurement"],
+                                                parts.family->version, kMeasurementVersion));
+  SACCADE_ASSIGN(parts.problem, problem_from_json(texts["problem"]));
+  parts.target = target_of_identity(texts["target"]);
+  const std::int64_t group = std::max<std::int64_t>(numbers["group"], 1);
+  parts.shape.heads_q = group;
+  parts.shape.heads_kv = 1;
+  parts.shape.batch = numbers["batch x heads"] / group;
+  parts.shape.seqlen_q = numbers["seqlen_q"];
+  parts.shape.seqlen_kv = numbers["seqlen_kv"];
+  parts.shape.total_q = numbers["mean_q"] * parts.shape.batch;
+  parts.shape.total_kv = numbers["mean_kv"] * parts.shape.batch;
+  parts.shape.alignment = static_cast<int>(numbers["alignment"]);
+  SACCADE_TRY(validate(parts.shape, parts.problem));
+  return parts;
 }
 
 std::string rejected_key(const Family& family, const Problem& problem, const Target& target, const Schedule& schedule) {

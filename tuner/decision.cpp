@@ -37,7 +37,8 @@ std::string reason_for(const Contender& winner, const Contender& fastest, bool i
     return fmt::format("{:.2f}% faster than the default, band {:.2f}%", 100 * gain, 100 * rules.band());
   if (fastest.is_default) return "the cost model's choice is the fastest";
   return fmt::format(
-      "the fastest beats the default by {:.2f}%, inside the band of {:.2f}% and its own error of {:.2f}%",
+      "the fastest beats the default by {:.2f}%, which is inside the band of {:.2f}% and its own error of {:.2f}% "
+      "together",
       100 * (winner.ratio / fastest.ratio - 1), 100 * rules.band(), 100 * fastest.error);
 }
 

@@ -7,12 +7,14 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <string>
 
 #include "cli/npy.h"
 #include "cli/safetensors.h"
 #include "cli/tensor.h"
+#include "generator/family.h"
 
 namespace saccade::cli {
 namespace {
@@ -502,7 +504,7 @@ TEST_F(Command, ThePageOpensInABrowser) {
   EXPECT_EQ(rows, 2u);
   EXPECT_GT(circles, 10u);
   for (const char* words :
-       {"NVIDIA H200", "Against the roofline", "989 TFLOP/s", "first choices raced", "to the default"})
+       {"NVIDIA H200", "Against the roofline", "989 TFLOP/s", "the best of the model's first", "time / default"})
     EXPECT_NE(text.find(words), std::string::npos) << words;
   for (const char* wrong : {"NaN", "Infinity", "undefined"})
     EXPECT_EQ(text.substr(text.find("</style>"), text.find("<script")).find(wrong), std::string::npos) << wrong;
@@ -557,10 +559,13 @@ TEST_F(Command, SweepSaysWhatIsWrong) {
   EXPECT_EQ(array.json()["rows"].size(), 0u);
 }
 
-std::string row_line(const std::string& seqlen, const std::string& tile_n, const std::string& date) {
-  return R"({"key":{"table":"tuned","measurement":1,"family":"cuda.fwd.sm80","family version":1,)"
-         R"("problem":{"dtype":"bf16","head_dim":64},"target":"cuda:sm_90a:sm_count=132","seqlen_q":)" +
-         seqlen + R"(},"label":"a label","provenance":{"date":")" + date +
+std::string row_line(const std::string& seqlen, const std::string& tile_n, const std::string& date,
+                     const std::string& version = std::to_string(find_family("cuda.fwd.sm80")->version)) {
+  return R"({"key":{"table":"tuned","measurement":1,"family":"cuda.fwd.sm80","family version":)" + version +
+         R"(,"problem":{"dtype":"bf16","head_dim":64},)"
+         R"("target":"cuda:sm_90a:sm_count=132:shared=232448:l2=2^26:memory=2^12","batch x heads":64,"group":1,"seqlen_q":)" +
+         seqlen + R"(,"seqlen_kv":)" + seqlen +
+         R"(,"mean_q":0,"mean_kv":0,"alignment":16},"label":"a label","provenance":{"date":")" + date +
          R"("},"schedule":{"family":"cuda.fwd.sm80","params":{"block_order":0,"load_bytes":16,"min_blocks_per_sm":2,)"
          R"("q_in_registers":64,"shared_kv":0,"stages":2,"tile_m":64,"tile_n":)" +
          tile_n + R"(,"warps":4}}})" + "\n";
@@ -575,7 +580,7 @@ TEST_F(Command, RowsAreMergedComparedPackedSignedAndFound) {
   ASSERT_EQ(changes.size(), 1u);
   EXPECT_EQ(changes[0]["before"]["params"]["tile_n"], 64);
   EXPECT_EQ(changes[0]["after"]["params"]["tile_n"], 32);
-  EXPECT_EQ(changes[0]["sizes"], "seqlen_q 512");
+  EXPECT_EQ(changes[0]["sizes"], "batch x heads 64, group 1, seqlen_q 512, seqlen_kv 512, alignment 16");
   EXPECT_NE(run("cache diff old.jsonl new.jsonl").out.find("+ none"), std::string::npos);
 
   EXPECT_EQ(run("cache pack both.jsonl --output a.pack --json").json()["rows"], 2);
@@ -601,6 +606,57 @@ TEST_F(Command, APackHoldsTheKernelsOfItsRows) {
   std::ofstream(path("bad.jsonl")) << row_line("512", "7", "2026-01-01T00:00:00Z");
   EXPECT_NE(run("cache pack bad.jsonl --output b.pack --binaries").exit_code, 0);
   EXPECT_FALSE(fs::exists(path("b.pack")));
+  // Kernels are this machine's, also where a pack has them already.
+  EXPECT_EQ(
+      run("cache pack rows.jsonl --output c.pack --binaries --cache-dir other --json", "SACCADE_PACK_PATH=a.pack ")
+          .json()["binaries"],
+      1);
+}
+
+TEST_F(Command, APackOfWhatNoHostWouldTakeIsNotMade) {
+  const auto refused = [&](const std::string& text, const std::string& words) {
+    std::ofstream(path("rows.jsonl")) << text;
+    expect_error(run("cache pack rows.jsonl --output a.pack"), 2, words);
+    EXPECT_FALSE(fs::exists(path("a.pack")));
+  };
+  refused("", "a pack of nothing");
+  refused(row_line("512", "64", "2026-01-01T00:00:00Z", "999"), "is of version 999");
+  refused(row_line("512", "7", "2026-01-01T00:00:00Z"), "no host would take the row");
+  expect_error(run("cache sign rows.jsonl --key fleet.key"), 1, "fleet.key");
+  EXPECT_EQ(run("cache keygen fleet").exit_code, 0);
+  expect_error(run("cache sign rows.jsonl --key fleet.key"), 2, "rows.jsonl is no pack");
+}
+
+TEST_F(Command, APackOverASignedOneSaysThatItsSignatureIsOld) {
+  std::ofstream(path("rows.jsonl")) << row_line("512", "64", "2026-01-01T00:00:00Z");
+  EXPECT_EQ(run("cache pack rows.jsonl --output a.pack").err, "");
+  EXPECT_EQ(run("cache keygen fleet").exit_code + run("cache sign a.pack --key fleet.key").exit_code, 0);
+  EXPECT_NE(run("cache pack rows.jsonl --output a.pack").err.find("sign this one again"), std::string::npos);
+}
+
+TEST_F(Command, ImportTakesTheLastOfTwoRows) {
+  std::ofstream(path("rows.jsonl")) << row_line("512", "64", "2026-01-01T00:00:00Z")
+                                    << row_line("512", "32", "2026-02-01T00:00:00Z");
+  EXPECT_EQ(run("cache import rows.jsonl --json").json()["added"], 1);
+  EXPECT_EQ(run("cache export back.jsonl").exit_code, 0);
+  std::ifstream back(path("back.jsonl"));
+  EXPECT_NE(std::string(std::istreambuf_iterator<char>(back), {}).find("\"tile_n\":32"), std::string::npos);
+}
+
+TEST_F(Command, DoctorTellsPacksFromTheCache) {
+  std::ofstream(path("rows.jsonl")) << row_line("512", "64", "2026-01-01T00:00:00Z");
+  EXPECT_EQ(run("cache pack rows.jsonl --output a.pack").exit_code, 0);
+  std::ofstream(path("trusted")) << "require-signature\n";
+  fs::permissions(path("trusted"), fs::perms(0644));
+  const auto findings =
+      run("doctor --json", "SACCADE_TRUSTED_KEYS=trusted SACCADE_PACK_PATH=a.pack ").json()["findings"];
+  for (const auto& finding : findings) {
+    const bool is_pack = finding["name"] == "pack";
+    if (is_pack || finding["name"] == "cache") {
+      EXPECT_EQ(finding["found"], !is_pack) << finding.dump();
+    }
+  }
+  EXPECT_EQ(findings.back()["name"], "pack");
 }
 
 }  // namespace

@@ -4,7 +4,6 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
-#include <map>
 #include <set>
 #include <string>
 #include <vector>
@@ -32,18 +31,6 @@ std::string text_of(const fs::path& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-/// A key's numbers and texts by name.
-struct Fields {
-  explicit Fields(const std::string& key) {
-    const auto fields = cache::fields_of(key);
-    if (!fields) return;
-    for (const cache::KeyField& field : *fields)
-      field.is_number ? void(numbers[field.name] = field.number) : void(texts[field.name] = field.text);
-  }
-  std::map<std::string, std::int64_t> numbers;
-  std::map<std::string, std::string> texts;
-};
-
 TEST(ShippedPacks, AreSortedAndSmall) {
   std::size_t bytes = 0;
   for (const fs::path& path : files_of_rows()) {
@@ -63,27 +50,11 @@ TEST(ShippedPacks, HoldSchedulesThatTheFamiliesBuild) {
     const auto rows = cache::rows_of_text(text_of(path));
     ASSERT_TRUE(rows.ok());
     for (const cache::TunedRow& row : *rows) {
-      Fields fields(row.key);
-      const Family* const family = find_family(fields.texts["family"]);
-      ASSERT_NE(family, nullptr) << row.label;
-      ASSERT_EQ(fields.numbers["family version"], family->version)
-          << path << ": the family has changed; sweep again, or take the rows away";
-      ASSERT_EQ(fields.numbers["measurement"], kMeasurementVersion) << path;
-      const auto problem = problem_from_json(fields.texts["problem"]);
-      const auto target = target_of_identity(fields.texts["target"]);
+      const auto parts = read_tuned_key(row.key);
+      ASSERT_TRUE(parts.ok()) << path << ": " << parts.status().message() << "; sweep again, or take the rows away";
       const auto schedule = schedule_from_json(row.tuned.schedule);
-      ASSERT_TRUE(problem.ok() && target && schedule.ok()) << row.label;
-      ASSERT_GT(fields.numbers["group"], 0) << row.label;
-      Shape shape;
-      shape.alignment = static_cast<int>(fields.numbers["alignment"]);
-      shape.heads_q = fields.numbers["group"];
-      shape.heads_kv = 1;
-      shape.batch = fields.numbers["batch x heads"] / shape.heads_q;
-      shape.seqlen_q = fields.numbers["seqlen_q"];
-      shape.seqlen_kv = fields.numbers["seqlen_kv"];
-      shape.total_q = fields.numbers["mean_q"] * shape.batch;
-      shape.total_kv = fields.numbers["mean_kv"] * shape.batch;
-      const Status legal = family->legal(*problem, *target, shape, *schedule);
+      ASSERT_TRUE(parts->target && schedule.ok()) << row.label;
+      const Status legal = parts->family->legal(parts->problem, *parts->target, parts->shape, *schedule);
       EXPECT_TRUE(legal.ok()) << row.label << ": " << legal.message();
     }
   }
