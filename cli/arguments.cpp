@@ -329,48 +329,60 @@ void add_explain(CLI::App& app, Options& options) {
 
 void add_pack_commands(CLI::App& command, Options& options) {
   CacheOptions& c = options.cache;
-  const auto add = [&](const char* name, const char* help, const char* files_help) {
+  const auto add = [&](const char* name, const char* help, const char* files_help, const char* example) {
     CLI::App* const action = command.add_subcommand(name, help);
     add_common(*action, options);
+    action->footer(std::string("Example:\n  saccade cache ") + example);
     action->callback([&options, name] { options.cache.action = name; });
     return std::pair(action, action->add_option("files", c.files, files_help)->type_name("FILE")->required());
   };
   const auto with_output = [&](CLI::App* action) {
     action->add_option("--output", c.output, "the file to write")->type_name("FILE")->required();
   };
-  with_output(add("merge", "One file of rows from several: of each key the one measured last", "of export").first);
-  add("diff", "What changes from one file of rows to another", "of export: before, after").second->expected(2);
-  CLI::App* const pack = add("pack", "Make a read-only pack from files of rows", "of export").first;
+  with_output(add("merge", "One file of rows from several: of each key the one measured last", "of export",
+                  "merge old.jsonl new.jsonl --output h200.jsonl")
+                  .first);
+  add("diff", "What changes from one file of rows to another", "of export: before, after", "diff old.jsonl new.jsonl")
+      .second->expected(2);
+  CLI::App* const pack = add("pack", "Make a read-only pack from files of rows", "of export",
+                             "pack h200.jsonl --output h200.pack --binaries")
+                             .first;
   with_output(pack);
   pack->add_flag("--binaries", c.binaries, "with the kernels of CUDA rows, compiled by this machine's NVRTC");
   add_cache(*pack, options);
-  add("keygen", "Make a pair of keys, NAME.key and NAME.pub", "NAME").second->expected(1);
-  CLI::App* const sign = add("sign", "Sign packs: each gets a FILE.sig beside it", "packs").first;
+  add("keygen", "Make a pair of keys, NAME.key and NAME.pub", "what to call them", "keygen fleet")
+      .second->type_name("NAME")
+      ->expected(1);
+  CLI::App* const sign =
+      add("sign", "Sign packs: each gets a FILE.sig beside it", "packs", "sign h200.pack --key fleet.key").first;
   sign->add_option("--key", c.key, "file of the secret key")->type_name("FILE")->required();
 }
 
 void add_cache_commands(CLI::App& app, Options& options) {
   CLI::App* const command = app.add_subcommand("cache", "Look at, check and shrink the cache");
   command->require_subcommand(1);
-  const auto add = [&](const char* name, const char* help) {
+  const auto add = [&](const char* name, const char* help, const char* example) {
     CLI::App* const action = command->add_subcommand(name, help);
     add_common(*action, options);
+    action->footer(std::string("Example:\n  saccade cache ") + example);
     action->add_option("--cache-dir", options.engine.cache_dir, "folder of the user database")->type_name("FOLDER");
     add_list(*action, "--pack", options.cache.packs, "a read-only database below the user's", "FILE");
     action->callback([&options, name] { options.cache.action = name; });
     return action;
   };
-  add("stat", "Paths, sizes and counts of each layer");
-  add("ls", "Every entry");
-  add("verify", "Read every row and check it; exit code 4 when one is damaged");
-  CLI::App* const trim = add("trim", "Evict the least recently used binaries");
+  add("stat", "Paths, sizes and counts of each layer", "stat");
+  add("ls", "Every entry", "ls");
+  add("verify", "Read every row and check it; exit code 4 when one is damaged, or a pack is refused",
+      "verify --pack h200.pack");
+  CLI::App* const trim = add("trim", "Evict the least recently used binaries", "trim --max-size 200M");
   trim->add_option("--max-size", options.cache.max_size, "what may stay, such as 200M (units K, M, G)")
       ->type_name("SIZE")
       ->required();
-  CLI::App* const export_rows =
-      add("export", "Write the tuned schedules as text: JSON lines, sorted, for git and other hosts");
+  CLI::App* const export_rows = add(
+      "export", "Write the tuned schedules as text: JSON lines, sorted, for git and other hosts", "export h200.jsonl");
   export_rows->add_option("file", options.cache.files, "the file to write")->type_name("FILE")->required()->expected(1);
-  CLI::App* const import_rows = add("import", "Put tuned schedules of such files into the user's cache");
+  CLI::App* const import_rows =
+      add("import", "Put tuned schedules of such files into the user's cache", "import h200.jsonl");
   import_rows->add_option("files", options.cache.files, "files that export wrote")->type_name("FILE")->required();
   import_rows->add_flag("--replace", options.cache.replace, "also where the user's cache has another winner");
   add_pack_commands(*command, options);

@@ -270,6 +270,8 @@ Expected<int> sweep_command(const Options& options) {
   } else {
     print_line(rows_text(rows));
     print_line(options.sweep.dry_run ? time_text(rows, policy) : summary_text(rows));
+    if (!options.sweep.dry_run && count_of(rows, SweepState::to_measure) > 0)
+      print_line("The same command goes on with what is left.");
   }
   if (interrupted()) return kExitInterrupted;
   SACCADE_TRY(log.status());
