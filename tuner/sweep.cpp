@@ -1,5 +1,7 @@
 #include "tuner/sweep.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <future>
 #include <memory>
@@ -10,6 +12,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/log.h"
 #include "tuner/limits.h"
 #include "tuner/report.h"
 #include "tuner/session.h"
@@ -90,8 +93,8 @@ std::optional<TuneReport> measure_row(Engine& engine, const RowRequest& wanted, 
 /// The rows of a sweep, dealt out to its devices.
 class Sweep {
  public:
-  Sweep(Engine& engine, std::vector<SweepRow>& rows, const SweepOptions& options)
-      : engine_(engine), rows_(rows), options_(options), compiled_(rows.size()) {
+  Sweep(Engine& engine, std::vector<SweepRow>& rows, const SweepOptions& options, std::size_t devices)
+      : engine_(engine), rows_(rows), options_(options), compiled_(rows.size()), running_(devices) {
     limits_.cancel = options.cancel;
     end_ms_ = limits_.now_ms() + options.budget_ms;
     total_ = static_cast<int>(std::count_if(rows.begin(), rows.end(), [](const SweepRow& row) { return waits(row); }));
@@ -99,11 +102,16 @@ class Sweep {
 
   /// By one thread for each device.
   void run(const std::shared_ptr<const Device>& device) {
+    constexpr std::size_t kMostFailures = 3;
+    std::vector<SweepRow*> failed;  // one after another
     while (SweepRow* const row = take(*device)) {
       const std::shared_future<void> ready = compile(*row, device);
       if (SweepRow* const after = next_of(*row)) static_cast<void>(compile(*after, device));
       if (ready.valid()) ready.wait();
       measure(device, *row);
+      if (row->state != SweepState::failed) failed.clear();
+      if (row->state == SweepState::failed) failed.push_back(row);
+      if (failed.size() == kMostFailures && retires(*device, failed)) return;
     }
   }
 
@@ -118,7 +126,7 @@ class Sweep {
       SweepRow& row = rows_[next_];
       if (!waits(row)) continue;
       over_ = limits_.cancelled() || end_ms_ <= limits_.now_ms();
-      if (over_) return nullptr;
+      if (over_) break;
       if (options_.started) options_.started(done_, total_, row);
       plan_row(engine_, device, options_, row);
       if (!waits(row)) {
@@ -130,7 +138,25 @@ class Sweep {
       ++next_;
       return &row;
     }
+    --running_;
     return nullptr;
+  }
+
+  /// A device that fails one row after another would use up what others could measure. It leaves, and they get its rows, unless it is
+  /// the last: then the rows are what fails.
+  bool retires(const Device& device, const std::vector<SweepRow*>& failed) {
+    const std::lock_guard lock(mutex_);
+    if (running_ < 2) return false;
+    --running_;
+    log::warn_once(
+        fmt::format("device {} failed {} problems one after another and is left out of the sweep; the last: {}",
+                    device.ordinal(), failed.size(), failed.back()->note));
+    for (SweepRow* const row : failed) {
+      row->state = SweepState::to_measure;
+      --done_;
+      next_ = std::min(next_, index_of(*row));
+    }
+    return true;
   }
 
   SweepRow* next_of(const SweepRow& row) {
@@ -201,6 +227,7 @@ class Sweep {
   std::size_t next_ = 0;
   int done_ = 0;
   std::vector<std::shared_future<void>> compiled_;
+  std::size_t running_;  ///< devices that still take rows
 };
 
 }  // namespace
@@ -235,7 +262,7 @@ std::vector<SweepRow> plan_sweep(Engine& engine, const std::shared_ptr<const Dev
 
 void run_sweep(Engine& engine, const std::vector<std::shared_ptr<const Device>>& devices, std::vector<SweepRow>& rows,
                const SweepOptions& options) {
-  Sweep sweep(engine, rows, options);
+  Sweep sweep(engine, rows, options, devices.size());
   std::vector<std::thread> threads;
   for (std::size_t i = 1; i < devices.size(); ++i) threads.emplace_back([&, i] { sweep.run(devices[i]); });
   if (!devices.empty()) sweep.run(devices.front());

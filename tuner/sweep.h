@@ -53,7 +53,7 @@ std::vector<SweepRow> plan_sweep(Engine& engine, const std::shared_ptr<const Dev
 /// Measures the rows of a plan that are to be measured, in their order, on all `devices` at once, which must be alike (of one
 /// tuning_identity). On GPUs the candidates of the next row are compiled while one is timed. Each winner is written before the
 /// device takes the next row, so that a sweep that is killed loses at most the rows that were running. A race that the budget cuts
-/// short is not kept.
+/// short is not kept. A device that fails three rows one after another leaves its rows to the others, with a warning.
 void run_sweep(Engine& engine, const std::vector<std::shared_ptr<const Device>>& devices, std::vector<SweepRow>& rows,
                const SweepOptions& options);
 

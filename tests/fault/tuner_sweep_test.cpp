@@ -76,6 +76,48 @@ TEST_F(TunerSweep, SeveralDevicesMeasureEachRowOnce) {
   EXPECT_EQ(count(plan(), SweepState::known), 4);
 }
 
+/// Opens in no worker: nobody starts so many threads.
+class BrokenDevice : public Device {
+ public:
+  explicit BrokenDevice(const Device& like) {
+    target_ = like.target();
+    target_.cores = 1 << 20;
+    ordinal_ = 7;
+  }
+  Expected<std::shared_ptr<const Kernel>> load(const std::string&, const std::vector<Launch>&) const override {
+    return broken();
+  }
+  Expected<void*> allocate(std::size_t) const override { return broken(); }
+  void release(void*) const override {}
+  Status copy_to_device(void*, const void*, std::size_t) const override { return broken(); }
+  Status copy_to_host(void*, const void*, std::size_t) const override { return broken(); }
+  Status fill(void*, unsigned char, std::size_t) const override { return broken(); }
+  Status synchronize() const override { return broken(); }
+  Expected<bool> is_capturing(Stream) const override { return false; }
+  Expected<std::unique_ptr<Timer>> timer() const override { return broken(); }
+
+ private:
+  static Status broken() { return Status(StatusCode::device_error, "it fell off the bus"); }
+};
+
+TEST_F(TunerSweep, ABrokenDeviceLeavesItsRowsToTheOthers) {
+  for (const std::int64_t length : {160, 192, 224, 256, 320, 384}) {
+    cases_.push_back(cases_.front());
+    cases_.back().shape.seqlen_q = cases_.back().shape.seqlen_kv = length;
+  }
+  const auto broken = std::make_shared<const BrokenDevice>(*device_);
+  std::vector<SweepRow> rows = plan();
+  ::testing::internal::CaptureStderr();
+  run_sweep(*engine_, {broken, device_}, rows, options_);
+  const std::string errors = ::testing::internal::GetCapturedStderr();
+  EXPECT_EQ(count(rows, SweepState::measured), 10);
+  EXPECT_NE(errors.find("device 7 failed 3 problems"), std::string::npos) << errors;
+  options_.again = true;
+  rows = plan();
+  run_sweep(*engine_, {broken}, rows, options_);
+  EXPECT_EQ(count(rows, SweepState::failed), 10) << "alone, it says of each what failed";
+}
+
 TEST_F(TunerSweep, WhatIsMeasuredBeforeAStopIsKept) {
   std::atomic<bool> stop{false};
   options_.cancel = &stop;
