@@ -60,15 +60,16 @@ def in_threads(count, work):
 
 
 def test_sixteen_threads_with_rules_of_their_own(inputs, compiles):
-    """Four kernels, each wanted by four threads at once with numbers of their own."""
+    """Four kernels, each wanted by four threads at once with numbers of their own, of one binary order: they may share a schedule."""
     q, k, v = inputs.qkv(seqlen_q=65, head_dim=56)
     ids = [inputs.uniform_ints(2 + i, 65) for i in range(16)]
 
     def rule_of(i):
-        return [lambda b, h, q_idx, kv_idx: (q_idx >= kv_idx) & (q_idx - kv_idx < 3 + i),
+        number = 16 + i
+        return [lambda b, h, q_idx, kv_idx: (q_idx >= kv_idx) & (q_idx - kv_idx < number),
                 lambda b, h, q_idx, kv_idx: ids[i][q_idx] == ids[i][kv_idx],
-                lambda b, h, q_idx, kv_idx: (kv_idx < i) | (q_idx >= kv_idx),
-                lambda b, h, q_idx, kv_idx: (q_idx - kv_idx) % (2 + i) == 0][i % 4]
+                lambda b, h, q_idx, kv_idx: (kv_idx < number) | (q_idx >= kv_idx),
+                lambda b, h, q_idx, kv_idx: (q_idx - kv_idx) % number == 0][i % 4]
 
     results = [None] * 16
 
