@@ -50,7 +50,7 @@ inline constexpr int kTensorMapUint16 = 1;
 inline constexpr int kTensorMapSwizzle64 = 2, kTensorMapSwizzle128 = 3;
 inline constexpr int kTensorMapL2Promotion256 = 3;
 
-inline constexpr int kResourceTypeSm = 1;            ///< CU_DEV_RESOURCE_TYPE_SM
+inline constexpr int kResourceTypeSm = 1;           ///< CU_DEV_RESOURCE_TYPE_SM
 inline constexpr unsigned kGreenDefaultStream = 1;  ///< CU_GREEN_CTX_DEFAULT_STREAM, which must be given
 
 inline constexpr int kCaptureStatusNone = 0;   ///< CU_STREAM_CAPTURE_STATUS_NONE
