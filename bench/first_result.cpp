@@ -13,8 +13,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -22,11 +20,11 @@
 #include <utility>
 #include <vector>
 
+#include "bench/profile_cases.h"
 #include "runtime/device_name.h"
 #include "runtime/engine.h"
 #include "tuner/call.h"
 #include "tuner/local_runner.h"
-#include "tuner/profile.h"
 #include "tuner/race.h"
 #include "tuner/session.h"
 #include "tuner/statistics.h"
@@ -70,18 +68,14 @@ std::optional<Options> parse(int count, char** arguments) {
 }
 
 Expected<std::vector<tuner::SweepCase>> cases_of(const Options& options) {
+  if (!options.profile.empty()) {
+    SACCADE_ASSIGN(const auto cases, read_profile_file(options.profile));
+    return tuner::distinct_cases(cases);
+  }
   std::vector<tuner::SweepCase> cases;
-  const auto add = [&](std::string_view text) -> Status {
-    SACCADE_ASSIGN(const auto read, tuner::read_profile(text));
+  for (const tuner::ShippedProfile& shipped : tuner::shipped_profiles()) {
+    SACCADE_ASSIGN(const auto read, tuner::read_profile(shipped.text));
     cases.insert(cases.end(), read.begin(), read.end());
-    return {};
-  };
-  if (options.profile.empty()) {
-    for (const tuner::ShippedProfile& shipped : tuner::shipped_profiles()) SACCADE_TRY(add(shipped.text));
-  } else {
-    std::ifstream file(options.profile, std::ios::binary);
-    if (!file) return Status::not_found(options.profile + ": cannot be read");
-    SACCADE_TRY(add(std::string(std::istreambuf_iterator<char>(file), {})));
   }
   return tuner::distinct_cases(cases);
 }
@@ -176,12 +170,10 @@ Status add_speeds(json& row, const FirstResult& first, const std::shared_ptr<con
 }
 
 Expected<json> row_of(const std::shared_ptr<const Device>& device, const tuner::SweepCase& item, int rounds) {
-  const Shape& s = item.shape;
   json row{{"label", item.label},
            {"problem", json::parse(to_json(item.problem))},
            {"shape", json::parse(to_json(item.shape))},
-           {"name",
-            fmt::format("{} b{} h{}/{} s{}x{}", item.label, s.batch, s.heads_q, s.heads_kv, s.seqlen_q, s.seqlen_kv)}};
+           {"name", case_name(item.label, item.shape)}};
   expr::Bindings given;
   given.scalars = item.scalars;
   const tuner::OwnedBindings owned = tuner::race_bindings(item.problem, item.shape, given, 1);

@@ -18,18 +18,16 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
-#include <fstream>
-#include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "bench/profile_cases.h"
 #include "runtime/device_name.h"
 #include "runtime/engine.h"
 #include "runtime/ladder.h"
-#include "tuner/profile.h"
 #include "tuner/session.h"
 #include "tuner/tune.h"
 
@@ -97,8 +95,7 @@ bool parse(int count, char** arguments, Options& options) {
 struct RegretProblem {
   explicit RegretProblem(tuner::SweepCase given) : item(std::move(given)) {
     bindings.scalars = item.scalars;
-    const Shape& s = item.shape;
-    name = fmt::format("{} b{} h{}/{} s{}x{}", item.label, s.batch, s.heads_q, s.heads_kv, s.seqlen_q, s.seqlen_kv);
+    name = case_name(item.label, item.shape);
   }
   tuner::SweepCase item;
   expr::Bindings bindings;  ///< scalars; tables are made up by the tuner
@@ -106,10 +103,7 @@ struct RegretProblem {
 };
 
 Expected<std::vector<RegretProblem>> problems_of(const Options& options) {
-  std::ifstream file(options.profile, std::ios::binary);
-  if (!file) return Status::not_found(options.profile + ": cannot be read");
-  const std::string text(std::istreambuf_iterator<char>(file), {});
-  SACCADE_ASSIGN(const auto cases, tuner::read_profile(text));
+  SACCADE_ASSIGN(const auto cases, read_profile_file(options.profile));
   std::vector<RegretProblem> problems;
   int number = 0;
   for (const tuner::SweepCase& item : tuner::distinct_cases(cases))

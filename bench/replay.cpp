@@ -19,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include "bench/profile_cases.h"
 #include "runtime/engine.h"
 #include "runtime/ladder.h"
 
@@ -78,9 +79,7 @@ Expected<Race> race_of(const json& line) {
   if (line.contains("scalars"))
     for (const auto& scalar : race.problem.declarations.scalars)
       race.bindings.scalars.push_back(line.at("scalars").at(scalar.name).get<double>());
-  const Shape& s = race.shape;
-  race.name = fmt::format("{} b{} h{}/{} s{}x{}", line.at("label").get<std::string>(), s.batch, s.heads_q, s.heads_kv,
-                          s.seqlen_q, s.seqlen_kv);
+  race.name = case_name(line.at("label").get<std::string>(), race.shape);
   const json& report = line.at("report");
   for (const json& candidate : report.at("candidates")) {
     if (!candidate.contains("ratio_to_default")) continue;
