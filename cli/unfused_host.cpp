@@ -1,9 +1,9 @@
 #include "cli/unfused_host.h"
 
 #include <fmt/format.h>
-#include <omp.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <limits>
 
@@ -94,34 +94,39 @@ void run_once(const Workload& workload, const UnfusedScore& score, Prepared& pre
   const bool varlen = problem.layout == Layout::varlen;
   const std::int64_t group = shape.heads_q / shape.heads_kv;
   const std::int64_t items = shape.batch * shape.heads_q;
-#pragma omp parallel for schedule(dynamic) num_threads(threads)
-  for (std::int64_t item = 0; item < items; ++item) {
-    const std::int64_t b = item / shape.heads_q, h = item % shape.heads_q;
-    const std::int64_t entry = varlen ? 0 : b;
-    const SequenceRows rows = sequence_rows(workload, b);
-    std::vector<float>& scratch = prepared.scratch[static_cast<std::size_t>(omp_get_thread_num())];
-    const auto& keep = prepared.keep[static_cast<std::size_t>(b)];
-    Head head{};
-    head.q = prepared.q.row(entry, h, rows.q_begin);
-    head.q_stride = prepared.q.columns;
-    head.k = prepared.k.row(entry, h / group, rows.kv_begin);
-    head.k_stride = prepared.k.columns;
-    head.v = prepared.v.row(entry, h / group, rows.kv_begin);
-    head.v_stride = prepared.v.columns;
-    head.o = prepared.o.row(entry, h, rows.q_begin);
-    head.o_stride = prepared.o.columns;
-    head.len_q = rows.len_q;
-    head.len_kv = rows.len_kv;
-    head.padded_kv = padded(rows.len_kv);
-    head.head_dim_qk = problem.head_dim_qk;
-    head.head_dim_v = problem.head_dim_v;
-    head.k_transposed = scratch.data();
-    head.s = scratch.data() + problem.head_dim_qk * head.padded_kv;
-    head.keep = keep.empty() ? nullptr : keep.data();
-    head.scale = workload.scale;
-    head.softcap = score.softcap;
-    head.slope = score.slopes.empty() ? 0 : score.slopes[static_cast<std::size_t>(h)];
-    unfused_kernels::attention(head);
+  // Each thread takes scratch of its own by asking in turn.
+  std::atomic<std::size_t> entered = 0;
+#pragma omp parallel num_threads(threads)
+  {
+    std::vector<float>& scratch = prepared.scratch[entered++];
+#pragma omp for schedule(dynamic)
+    for (std::int64_t item = 0; item < items; ++item) {
+      const std::int64_t b = item / shape.heads_q, h = item % shape.heads_q;
+      const std::int64_t entry = varlen ? 0 : b;
+      const SequenceRows rows = sequence_rows(workload, b);
+      const auto& keep = prepared.keep[static_cast<std::size_t>(b)];
+      Head head{};
+      head.q = prepared.q.row(entry, h, rows.q_begin);
+      head.q_stride = prepared.q.columns;
+      head.k = prepared.k.row(entry, h / group, rows.kv_begin);
+      head.k_stride = prepared.k.columns;
+      head.v = prepared.v.row(entry, h / group, rows.kv_begin);
+      head.v_stride = prepared.v.columns;
+      head.o = prepared.o.row(entry, h, rows.q_begin);
+      head.o_stride = prepared.o.columns;
+      head.len_q = rows.len_q;
+      head.len_kv = rows.len_kv;
+      head.padded_kv = padded(rows.len_kv);
+      head.head_dim_qk = problem.head_dim_qk;
+      head.head_dim_v = problem.head_dim_v;
+      head.k_transposed = scratch.data();
+      head.s = scratch.data() + problem.head_dim_qk * head.padded_kv;
+      head.keep = keep.empty() ? nullptr : keep.data();
+      head.scale = workload.scale;
+      head.softcap = score.softcap;
+      head.slope = score.slopes.empty() ? 0 : score.slopes[static_cast<std::size_t>(h)];
+      unfused_kernels::attention(head);
+    }
   }
 }
 
@@ -149,7 +154,6 @@ Expected<UnfusedResult> run_unfused(const Workload& workload, const UnfusedScore
   for (std::size_t at = mask.find('h'); at != std::string::npos; at = mask.find('h', at + 1))
     if ((at == 0 || !in_word(at - 1)) && !in_word(at + 1))
       return Status::unsupported(fmt::format("the unfused comparison has one mask for all heads, not: {}", mask));
-  if (threads <= 0) threads = omp_get_max_threads();
   Prepared prepared = prepare(workload, threads);
   UnfusedResult result;
   result.best_us = std::numeric_limits<double>::infinity();

@@ -21,7 +21,7 @@ struct UnfusedResult {
   std::vector<float> o;  ///< of the last run, in the layout of HostResult
 };
 
-/// Inputs are converted to fp32 and the mask to bytes before the clock starts. `threads` 0: OpenMP's choice.
+/// Inputs are converted to fp32 and the mask to bytes before the clock starts. `threads` at least 1.
 /// `unsupported` when the mask depends on the head.
 Expected<UnfusedResult> run_unfused(const Workload& workload, const UnfusedScore& score, int threads, int runs);
 
