@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "base/log.h"
+#include "base/together.h"
 #include "cache/pack_writer.h"
 #include "cache/row_text.h"
 #include "cache/signature.h"
@@ -178,9 +179,7 @@ Expected<std::vector<BuiltKernel>> build_all(Engine& engine, const std::vector<W
       }
     }
   };
-  std::vector<std::thread> threads;
-  for (unsigned i = 0; i < std::max(1U, std::thread::hardware_concurrency()); ++i) threads.emplace_back(work);
-  for (std::thread& thread : threads) thread.join();
+  work_together(std::max(1U, std::thread::hardware_concurrency()) - 1, work);
   if (interrupted()) return Status{StatusCode::cancelled, "interrupted; no pack was written"};
   if (!failure.ok()) return failure;
   return results;

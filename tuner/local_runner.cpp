@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <system_error>
 
 namespace saccade::tuner {
 namespace {
@@ -255,13 +256,15 @@ void LocalRunner::prefetch(std::span<const Schedule> schedules) {
   if (workers < 2) return;  // one compiler at a time is what `add` is anyway
   const auto queue = std::make_shared<const std::vector<Schedule>>(schedules.begin(), schedules.end());
   const auto next = std::make_shared<std::atomic<std::size_t>>(0);
-  for (unsigned i = 0; i < std::min(workers, 8u); ++i) {
-    prefetchers_.emplace_back([this, queue, next](std::stop_token stop) {
-      for (std::size_t at = next->fetch_add(1); at < queue->size() && !stop.stop_requested(); at = next->fetch_add(1)) {
-        // A failure shows again, with its reason, when the candidate is added.
-        (void)engine_.build(problem_.problem, device_->target(), (*queue)[at], true);
-      }
-    });
+  const auto build = [this, queue, next](std::stop_token stop) {
+    for (std::size_t at = next->fetch_add(1); at < queue->size() && !stop.stop_requested(); at = next->fetch_add(1)) {
+      // A failure shows again, with its reason, when the candidate is added.
+      (void)engine_.build(problem_.problem, device_->target(), (*queue)[at], true);
+    }
+  };
+  try {
+    for (unsigned i = 0; i < std::min(workers, 8u); ++i) prefetchers_.emplace_back(build);
+  } catch (const std::system_error&) {  // no more threads: `add` builds what those that there are do not
   }
 }
 

@@ -3,16 +3,18 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <future>
 #include <memory>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
-#include <thread>
+#include <system_error>
 #include <utility>
 
 #include "base/log.h"
+#include "base/together.h"
 #include "tuner/limits.h"
 #include "tuner/report.h"
 #include "tuner/session.h"
@@ -174,9 +176,12 @@ class Sweep {
     if (!started.valid()) {
       // Made here: another device may take the row, and look it up again, meanwhile.
       auto wanted = std::make_shared<const RowRequest>(row, device, options_.policy);
-      started = std::async(std::launch::async, [this, wanted] {
-                  compile_candidates(engine_, wanted->request, &over_);
-                }).share();
+      const auto compile = [this, wanted] { compile_candidates(engine_, wanted->request, &over_); };
+      try {
+        started = std::async(std::launch::async, compile).share();
+      } catch (const std::system_error&) {  // no more threads: when it is waited for
+        started = std::async(std::launch::deferred, compile).share();
+      }
     }
     return started;
   }
@@ -262,11 +267,12 @@ std::vector<SweepRow> plan_sweep(Engine& engine, const std::shared_ptr<const Dev
 
 void run_sweep(Engine& engine, const std::vector<std::shared_ptr<const Device>>& devices, std::vector<SweepRow>& rows,
                const SweepOptions& options) {
+  if (devices.empty()) return;
   Sweep sweep(engine, rows, options, devices.size());
-  std::vector<std::thread> threads;
-  for (std::size_t i = 1; i < devices.size(); ++i) threads.emplace_back([&, i] { sweep.run(devices[i]); });
-  if (!devices.empty()) sweep.run(devices.front());
-  for (std::thread& thread : threads) thread.join();
+  std::atomic<std::size_t> next{0};
+  work_together(devices.size() - 1, [&] {
+    for (std::size_t i = next++; i < devices.size(); i = next++) sweep.run(devices[i]);
+  });
 }
 
 }  // namespace saccade::tuner

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/log.h"
+#include "base/together.h"
 #include "tuner/inputs.h"
 #include "tuner/local_runner.h"
 #include "tuner/remote_runner.h"
@@ -195,12 +196,9 @@ void compile_candidates(Engine& engine, const TuneRequest& request, const std::a
       if (!built.ok()) log::info(log::Topic::tune, built.status().message());
     }
   };
-  std::vector<std::thread> threads;
   const std::size_t cores = std::max(1U, std::thread::hardware_concurrency());
   const std::size_t share = most == kEveryCandidate ? cores : (cores + 1) / 2;  // the rest is for who times
-  for (std::size_t i = 1; i < std::min(count, share); ++i) threads.emplace_back(work);
-  work();
-  for (std::thread& thread : threads) thread.join();
+  if (count > 0) work_together(std::min(count, share) - 1, work);
 }
 
 std::unique_ptr<cache::CompileLock> take_turn(Engine& engine, const Device& device, double patience_ms,

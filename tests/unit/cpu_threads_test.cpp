@@ -1,15 +1,20 @@
-// Asking for more threads than can be had is an error, never the end of the process.
+// More threads than can be had are an error, or work goes on with fewer: never the end of the process.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
+#include <mutex>
+#include <set>
 #include <string>
+#include <thread>
 
+#include "base/together.h"
 #include "runtime/cpu/thread_check.h"
 #include "runtime/device.h"
 
@@ -80,6 +85,39 @@ TEST(CpuThreads, ThatCannotBeStartedAreAnErrorThatSaysHowManyCan) {
               return cpu::check_threads(cpu::most_threads()).ok() ? 6 : 0;
             }),
             0);
+}
+
+/// Threads that did `items` of work together, each of which lasts until there are `together` threads; 0 if some were not done.
+std::size_t threads_that_shared(std::size_t helpers, int items, std::size_t together) {
+  std::atomic<int> next{0}, done{0};
+  std::mutex mutex;
+  std::set<std::thread::id> threads;
+  work_together(helpers, [&] {
+    while (next++ < items) {
+      for (bool enough = false; !enough; std::this_thread::yield()) {
+        const std::lock_guard lock(mutex);
+        threads.insert(std::this_thread::get_id());
+        enough = threads.size() >= together;
+      }
+      ++done;
+    }
+  });
+  return done == items ? threads.size() : 0;
+}
+
+TEST(WorkTogether, IsSharedWithTheHelpers) {
+  EXPECT_EQ(threads_that_shared(0, 5, 1), 1U);
+  EXPECT_EQ(threads_that_shared(3, 4, 4), 4U);
+}
+
+TEST(WorkTogether, IsDoneByFewerThreadsWhereTheProcessMayHaveNoMore) {
+  if (!kAddressSpaceCanBeLimited) GTEST_SKIP() << "a sanitizer needs the address space";
+  const int threads = in_child([] {
+    if (!limit_address_space()) return 100;
+    return static_cast<int>(threads_that_shared(64, 1000, 2));
+  });
+  EXPECT_GE(threads, 2);
+  EXPECT_LE(threads, 20);  // stacks of threads that have ended are used again
 }
 
 }  // namespace
