@@ -1,7 +1,7 @@
 #include "cli/json_output.h"
 
 #include "cli/output.h"
-#include "runtime/cost_json.h"
+#include "runtime/json_parts.h"
 
 namespace saccade::cli {
 
@@ -34,23 +34,7 @@ Json json_of(const Shape& shape, const Problem& problem) {
   return json;
 }
 
-Json json_of(const Target& target) {
-  Json json = {
-      {"kind", target.kind == Target::Kind::cuda ? "cuda" : "cpu"}, {"arch", target.arch}, {"name", target.name}};
-  if (target.kind == Target::Kind::cuda) {
-    json["sm_count"] = target.sm_count;
-    json["shared_bytes_per_block"] = target.shared_bytes_per_block;
-    json["clock_mhz"] = target.clock_mhz;
-  } else {
-    json["cores"] = target.cores;
-    json["cpu"] = target.cpu;
-    json["l1d_bytes"] = target.l1d_bytes;
-    json["features"] = target.features;
-  }
-  json["l2_bytes"] = target.l2_bytes;
-  json["memory_gb_per_s"] = target.memory_gb_per_s;
-  return json;
-}
+Json json_of(const Target& target) { return target_json<Json>(target); }
 
 Json json_of(const Verification& verification, bool with_lse) {
   const ErrorReport& report = verification.report;

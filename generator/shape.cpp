@@ -9,12 +9,6 @@
 namespace saccade {
 namespace {
 
-/// KernelParams holds sizes as int, and tile ends are computed in int, past the last row.
-constexpr std::int64_t kMaxSize = (std::int64_t{1} << 30) - 1;
-/// More than any memory holds. With it, counts of work items and bytes of a workspace (rows x splits x head_dim_v x 4)
-/// stay far inside of 64 bits.
-constexpr std::int64_t kMaxRows = std::int64_t{1} << 40;
-
 Status check_size(const char* name, std::int64_t value, std::int64_t highest) {
   if (value >= 0 && value <= highest) return {};
   return Status::invalid_argument(fmt::format("{} is {}; 0 to {} is possible", name, value, highest));
@@ -27,15 +21,15 @@ Status check_total(const char* name, std::int64_t total, std::int64_t heads, Lay
     if (total == 0) return {};
     return Status::invalid_argument(fmt::format("{} is {}; a dense problem has none (0)", name, total));
   }
-  SACCADE_TRY(check_size(name, total, kMaxRows));
-  if (heads == 0 || total <= kMaxRows / heads) return {};
+  SACCADE_TRY(check_size(name, total, kMaxShapeRows));
+  if (heads == 0 || total <= kMaxShapeRows / heads) return {};
   return Status::invalid_argument(
       fmt::format("{} is {}; at most 2^40 rows of all {} heads are possible", name, total, heads));
 }
 
 /// Each size lies within its own limit: the product of the first two cannot overflow.
 Status check_rows(const char* product, std::int64_t batch, std::int64_t heads, std::int64_t rows) {
-  if (rows == 0 || batch * heads <= kMaxRows / rows) return {};
+  if (rows == 0 || batch * heads <= kMaxShapeRows / rows) return {};
   return Status::invalid_argument(
       fmt::format("{} is {} x {} x {}; at most 2^40 is possible", product, batch, heads, rows));
 }
@@ -106,11 +100,11 @@ std::int64_t typical_length(Layout layout, std::int64_t longest, std::int64_t to
 }  // namespace
 
 Status validate(const Shape& shape, const Problem& problem) {
-  SACCADE_TRY(check_size("batch", shape.batch, kMaxSize));
-  SACCADE_TRY(check_size("heads_q", shape.heads_q, kMaxSize));
-  SACCADE_TRY(check_size("heads_kv", shape.heads_kv, kMaxSize));
-  SACCADE_TRY(check_size("seqlen_q", shape.seqlen_q, kMaxSize));
-  SACCADE_TRY(check_size("seqlen_kv", shape.seqlen_kv, kMaxSize));
+  SACCADE_TRY(check_size("batch", shape.batch, kMaxShapeSize));
+  SACCADE_TRY(check_size("heads_q", shape.heads_q, kMaxShapeSize));
+  SACCADE_TRY(check_size("heads_kv", shape.heads_kv, kMaxShapeSize));
+  SACCADE_TRY(check_size("seqlen_q", shape.seqlen_q, kMaxShapeSize));
+  SACCADE_TRY(check_size("seqlen_kv", shape.seqlen_kv, kMaxShapeSize));
   if (shape.heads_kv == 0 ? shape.heads_q != 0 : shape.heads_q % shape.heads_kv != 0) {
     return Status::invalid_argument(fmt::format(
         "heads_q is {} and heads_kv is {}; heads_q must be a multiple of heads_kv", shape.heads_q, shape.heads_kv));

@@ -13,6 +13,12 @@
 
 namespace saccade {
 
+/// KernelParams holds sizes as int, and tile ends are computed in int, past the last row.
+constexpr std::int64_t kMaxShapeSize = (std::int64_t{1} << 30) - 1;
+/// More than any memory holds. With it, counts of work items and bytes of a workspace (rows x splits x head_dim_v x 4)
+/// stay far inside of 64 bits.
+constexpr std::int64_t kMaxShapeRows = std::int64_t{1} << 40;
+
 struct Shape {
   std::int64_t batch = 1;
   std::int64_t heads_q = 1;

@@ -6,7 +6,6 @@ namespace saccade {
 namespace {
 
 constexpr std::size_t kMaxBytes = 4096;
-constexpr std::int64_t kMaxSize = (std::int64_t{1} << 30) - 1, kMaxTotal = std::int64_t{1} << 40;
 
 /// Sets `size` to the member, or to `otherwise` where there is none.
 Status read(const nlohmann::json& object, const char* key, std::int64_t otherwise, std::int64_t highest,
@@ -40,13 +39,13 @@ Expected<Shape> shape_from_json(std::string_view text) {
   }
   Shape shape;
   std::int64_t alignment = 0;
-  SACCADE_TRY(read(object, "batch", 1, kMaxSize, shape.batch));
-  SACCADE_TRY(read(object, "heads_q", 0, kMaxSize, shape.heads_q));
-  SACCADE_TRY(read(object, "heads_kv", shape.heads_q, kMaxSize, shape.heads_kv));
-  SACCADE_TRY(read(object, "seqlen_q", 0, kMaxSize, shape.seqlen_q));
-  SACCADE_TRY(read(object, "seqlen_kv", shape.seqlen_q, kMaxSize, shape.seqlen_kv));
-  SACCADE_TRY(read(object, "total_q", 0, kMaxTotal, shape.total_q));
-  SACCADE_TRY(read(object, "total_kv", 0, kMaxTotal, shape.total_kv));
+  SACCADE_TRY(read(object, "batch", 1, kMaxShapeSize, shape.batch));
+  SACCADE_TRY(read(object, "heads_q", 0, kMaxShapeSize, shape.heads_q));
+  SACCADE_TRY(read(object, "heads_kv", shape.heads_q, kMaxShapeSize, shape.heads_kv));
+  SACCADE_TRY(read(object, "seqlen_q", 0, kMaxShapeSize, shape.seqlen_q));
+  SACCADE_TRY(read(object, "seqlen_kv", shape.seqlen_q, kMaxShapeSize, shape.seqlen_kv));
+  SACCADE_TRY(read(object, "total_q", 0, kMaxShapeRows, shape.total_q));
+  SACCADE_TRY(read(object, "total_kv", 0, kMaxShapeRows, shape.total_kv));
   SACCADE_TRY(read(object, "alignment", 16, 16, alignment));
   shape.alignment = static_cast<int>(alignment);
   return shape;

@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "runtime/cost_json.h"
 #include "runtime/device_name.h"
 #include "runtime/engine.h"
+#include "runtime/json_parts.h"
 
 namespace saccade {
 namespace {
@@ -15,27 +15,6 @@ namespace {
 using Json = nlohmann::json;
 
 std::string text_of(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
-
-Json target_json(const Target& target) {
-  Json json = {{"arch", target.arch},
-               {"name", target.name},
-               {"l2_bytes", target.l2_bytes},
-               {"memory_gb_per_s", target.memory_gb_per_s},
-               {"kind", target.kind == Target::Kind::cuda ? "cuda" : "cpu"}};
-  if (target.kind == Target::Kind::cuda) {
-    json["compute_capability"] = target.compute_capability;
-    json["sm_count"] = target.sm_count;
-    json["shared_bytes_per_block"] = target.shared_bytes_per_block;
-    json["shared_bytes_per_sm"] = target.shared_bytes_per_sm;
-    json["clock_mhz"] = target.clock_mhz;
-  } else {
-    json["cores"] = target.cores;
-    json["l1d_bytes"] = target.l1d_bytes;
-    json["features"] = target.features;
-    json["cpu"] = target.cpu;
-  }
-  return json;
-}
 
 /// `shape` null: of the problem whatever its sizes.
 Json families_json(const Problem& problem, const Target& target, const Shape* shape) {

@@ -14,9 +14,6 @@
 namespace saccade {
 namespace {
 
-/// What a shape may have at most (generator/shape.h).
-constexpr std::int64_t kMaxSize = (std::int64_t{1} << 30) - 1;
-
 std::int64_t bucket(std::int64_t size) {
   if (size <= 4) return std::max<std::int64_t>(size, 0);
   const int octave = std::bit_width(static_cast<std::uint64_t>(size - 1)) - 1;  // 2^octave < size <= 2^(octave + 1)
@@ -56,8 +53,8 @@ void add_source(cache::KeyBuilder& key, const std::string& source) {
 
 Shape planning_shape(const Shape& shape, const Problem& problem) {
   Shape planned = shape;
-  planned.seqlen_q = std::min(bucket(shape.seqlen_q), kMaxSize);
-  planned.seqlen_kv = std::min(bucket(shape.seqlen_kv), kMaxSize);
+  planned.seqlen_q = std::min(bucket(shape.seqlen_q), kMaxShapeSize);
+  planned.seqlen_kv = std::min(bucket(shape.seqlen_kv), kMaxShapeSize);
   if (problem.layout == Layout::varlen) {
     planned.total_q = planning_total(shape.total_q, shape.batch, planned.seqlen_q);
     planned.total_kv = planning_total(shape.total_kv, shape.batch, planned.seqlen_kv);

@@ -1,8 +1,8 @@
 // A plan's report as JSON.
 #include <nlohmann/json.hpp>
 
-#include "runtime/cost_json.h"
 #include "runtime/engine.h"
+#include "runtime/json_parts.h"
 
 namespace saccade {
 

@@ -16,7 +16,6 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr std::size_t kMaxBytes = std::size_t{64} << 20, kMaxCases = 65'536, kMaxSizes = 1'024;
-constexpr std::int64_t kMaxSize = (std::int64_t{1} << 30) - 1, kMaxTokens = std::int64_t{1} << 40;
 
 /// `status` with the place where it was found.
 Status at_place(const std::string& where, const Status& status) {
@@ -125,12 +124,12 @@ Status add_shapes(const SweepCase& like, const Json& shapes, std::vector<SweepCa
   if (varlen && shapes.contains("tokens") && !shapes.contains("batch")) {
     return json::wrong_type("tokens", "given with \"batch\", the number of sequences, for a packed problem");
   }
-  SACCADE_ASSIGN(const auto heads_q, sizes_of(shapes, "heads_q", 1, kMaxSize));
-  SACCADE_ASSIGN(const auto heads_kv, sizes_of(shapes, "heads_kv", -1, kMaxSize));
-  SACCADE_ASSIGN(const auto seqlen_q, sizes_of(shapes, both ? "seqlen" : "seqlen_q", 0, kMaxSize));
-  SACCADE_ASSIGN(const auto seqlen_kv, sizes_of(shapes, "seqlen_kv", -1, kMaxSize));
-  SACCADE_ASSIGN(const auto batch, sizes_of(shapes, "batch", 1, kMaxSize));
-  SACCADE_ASSIGN(const auto tokens, sizes_of(shapes, "tokens", -1, kMaxTokens));
+  SACCADE_ASSIGN(const auto heads_q, sizes_of(shapes, "heads_q", 1, kMaxShapeSize));
+  SACCADE_ASSIGN(const auto heads_kv, sizes_of(shapes, "heads_kv", -1, kMaxShapeSize));
+  SACCADE_ASSIGN(const auto seqlen_q, sizes_of(shapes, both ? "seqlen" : "seqlen_q", 0, kMaxShapeSize));
+  SACCADE_ASSIGN(const auto seqlen_kv, sizes_of(shapes, "seqlen_kv", -1, kMaxShapeSize));
+  SACCADE_ASSIGN(const auto batch, sizes_of(shapes, "batch", 1, kMaxShapeSize));
+  SACCADE_ASSIGN(const auto tokens, sizes_of(shapes, "tokens", -1, kMaxShapeRows));
   const double combinations = static_cast<double>(heads_q.size()) * static_cast<double>(heads_kv.size()) *
                               static_cast<double>(seqlen_q.size()) * static_cast<double>(seqlen_kv.size()) *
                               static_cast<double>(batch.size()) * static_cast<double>(tokens.size());
