@@ -36,7 +36,7 @@ class Gate {
   /// Makes inputs and asks the oracle once; the cost is then shared by every candidate.
   static Expected<std::unique_ptr<Gate>> create(std::shared_ptr<const Device> device, const RunnerProblem& problem);
 
-  /// Twice, each into fresh poison. The plan must be for `shape()`.
+  /// Runs it twice, each into fresh poison, and judges both, but the same bytes once. The plan must be for `shape()`.
   Expected<GateVerdict> check(const Plan& plan, const Schedule& schedule, RunHooks* hooks);
   const Shape& shape() const { return shape_; }
   const expr::Bindings& bindings() const { return call_.bindings; }
@@ -45,8 +45,16 @@ class Gate {
   Gate() = default;
   Status fill_inputs(std::uint64_t seed);
   Status make_oracle(const RunnerProblem& problem);
-  Expected<GateVerdict> run_once(const Plan& plan, const Schedule& schedule, RunHooks* hooks);
-  std::string written_outside(const std::vector<std::byte>& o, const std::vector<std::byte>& lse) const;
+
+  /// Whole allocations, guards included.
+  struct Outputs {
+    std::vector<std::byte> o, lse;
+    bool operator==(const Outputs&) const = default;
+  };
+  /// Of a run into fresh poison.
+  Expected<Outputs> outputs_of(const Plan& plan, const Schedule& schedule, RunHooks* hooks);
+  GateVerdict verdict_of(const Outputs& outputs, const Schedule& schedule, RunHooks* hooks) const;
+  std::string written_outside(const Outputs& outputs) const;
 
   std::shared_ptr<const Device> device_;
   Problem problem_;

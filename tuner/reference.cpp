@@ -1,12 +1,15 @@
 #include "tuner/reference.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cctype>
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <mutex>
 #include <string_view>
 
+#include "base/together.h"
 #include "generator/expr/evaluate.h"
 
 namespace saccade {
@@ -230,10 +233,20 @@ double unit_roundoff(DataType type) {
   return type == DataType::bf16 ? 0x1p-8 : type == DataType::f16 ? 0x1p-11 : 0x1p-24;
 }
 
+/// HostResult's o_rounding and lse_rounding.
+struct RoundingEffect {
+  double o = 0, lse = 0;
+
+  void add_to(HostResult& result) const {
+    result.o_rounding = std::max(result.o_rounding, o);
+    result.lse_rounding = std::max(result.lse_rounding, lse);
+  }
+};
+
 /// What one fp32 rounding of each score and one rounding of each P do to the row, to first order, as the root of the
 /// sum of squares. With P = softmax(S): dO = sum P_j (V_j - O) dS_j + sum V_j dP_j, and dLSE = sum P_j dS_j.
 void note_rounding(const RowInput<double>& row, RowScratch<double>& scratch, double total, const double* o,
-                   HostResult& result) {
+                   RoundingEffect& worst) {
   const int head_dim = row.problem.head_dim_v;
   if (!std::isfinite(total) || !std::all_of(o, o + head_dim, [](double x) { return std::isfinite(x); })) return;
   const double p_roundoff = unit_roundoff(row.problem.v_dtype);
@@ -255,15 +268,15 @@ void note_rounding(const RowInput<double>& row, RowScratch<double>& scratch, dou
   }
   for (std::size_t c = 0; c < scratch.variance.size(); ++c) {
     const double sum = unit_roundoff(DataType::f32) * scratch.absolute[c];
-    result.o_rounding = std::max(result.o_rounding, std::sqrt(scratch.variance[c]) + sum);
+    worst.o = std::max(worst.o, std::sqrt(scratch.variance[c]) + sum);
   }
-  result.lse_rounding = std::max(result.lse_rounding, std::sqrt(lse_variance));
+  worst.lse = std::max(worst.lse, std::sqrt(lse_variance));
 }
 
 /// One row of S, P and O. Masked elements touch neither K nor V.
 template <class Arithmetic>
 void compute_row(const RowInput<typename Arithmetic::Real>& row, RowScratch<typename Arithmetic::Real>& scratch,
-                 double* o, double* lse, HostResult& result) {
+                 double* o, double* lse, RoundingEffect& worst) {
   using Real = typename Arithmetic::Real;
   std::vector<Real>& s = scratch.s;
   const int head_dim_qk = row.problem.head_dim_qk, head_dim_v = row.problem.head_dim_v;
@@ -300,43 +313,59 @@ void compute_row(const RowInput<typename Arithmetic::Real>& row, RowScratch<type
   }
   for (int c = 0; c < head_dim_v; ++c) o[c] = Arithmetic::output(row.problem, sum[static_cast<std::size_t>(c)]);
   *lse = maximum + std::log(total);
-  if constexpr (Arithmetic::kMeasuresRounding) note_rounding(row, scratch, total, o, result);
+  if constexpr (Arithmetic::kMeasuresRounding) note_rounding(row, scratch, total, o, worst);
+}
+
+/// The rows of one head of a sequence.
+template <class Arithmetic>
+RoundingEffect compute_head(const Problem& problem, const Shape& shape, const HostCall& call, const Sequence& sequence,
+                            std::int64_t h, KeepMatrix& keep, HostResult& result) {
+  using Real = typename Arithmetic::Real;
+  RoundingEffect worst;
+  if (sequence.len_q == 0) return worst;
+  const std::int64_t head_kv = h / (shape.heads_q / shape.heads_kv);
+  const auto k =
+      read_rows<Real>(problem, problem.k_dtype, call.k, call.k_stride, sequence, head_kv, problem.head_dim_qk);
+  const auto v =
+      read_rows<Real>(problem, problem.v_dtype, call.v, call.v_stride, sequence, head_kv, problem.head_dim_v);
+  std::vector<Real> q(static_cast<std::size_t>(problem.head_dim_qk));
+  RowScratch<Real> scratch;
+  keep.move_to(sequence, h);
+  for (std::int64_t i = 0; i < sequence.len_q; ++i) {
+    const std::int64_t batch = problem.layout == Layout::dense ? sequence.b * call.q_stride.batch : 0;
+    const std::int64_t first = batch + h * call.q_stride.head + (sequence.q_begin + i) * call.q_stride.row;
+    read_row(problem.q_dtype, call.q, first, problem.head_dim_qk, q.data());
+    const ReferenceRowIndex at = row_index(problem, shape, sequence, h, i);
+    const RowInput<Real> row{problem, call, sequence, h, i, keep.row(i), q.data(), k.data(), v.data()};
+    compute_row<Arithmetic>(row, scratch, result.o.data() + at.o * problem.head_dim_v,
+                            &result.lse[static_cast<std::size_t>(at.lse)], worst);
+  }
+  return worst;
 }
 
 template <class Arithmetic>
-HostResult compute(const Problem& problem, const Shape& shape, const HostCall& call) {
-  using Real = typename Arithmetic::Real;
+HostResult compute(const Problem& problem, const Shape& shape, const HostCall& call, unsigned threads) {
   const std::int64_t rows = output_rows(problem, shape);
   HostResult result;
   result.o.assign(static_cast<std::size_t>(rows * problem.head_dim_v), 0.0);
   result.lse.assign(static_cast<std::size_t>(rows), -kInfinity);
   if (rows == 0 || shape.heads_kv <= 0) return result;
 
-  const std::int64_t group = shape.heads_q / shape.heads_kv;
-  KeepMatrix keep(problem, call.bindings);
-  std::vector<Real> q(static_cast<std::size_t>(problem.head_dim_qk));
-  RowScratch<Real> scratch;
-  for (const Sequence& sequence : sequences_of(problem, shape, call)) {
-    if (sequence.len_q == 0) continue;
-    for (std::int64_t head_kv = 0; head_kv < shape.heads_kv; ++head_kv) {
-      const auto k =
-          read_rows<Real>(problem, problem.k_dtype, call.k, call.k_stride, sequence, head_kv, problem.head_dim_qk);
-      const auto v =
-          read_rows<Real>(problem, problem.v_dtype, call.v, call.v_stride, sequence, head_kv, problem.head_dim_v);
-      for (std::int64_t h = head_kv * group; h < (head_kv + 1) * group; ++h) {
-        keep.move_to(sequence, h);
-        for (std::int64_t i = 0; i < sequence.len_q; ++i) {
-          const std::int64_t batch = problem.layout == Layout::dense ? sequence.b * call.q_stride.batch : 0;
-          const std::int64_t first = batch + h * call.q_stride.head + (sequence.q_begin + i) * call.q_stride.row;
-          read_row(problem.q_dtype, call.q, first, problem.head_dim_qk, q.data());
-          const ReferenceRowIndex at = row_index(problem, shape, sequence, h, i);
-          const RowInput<Real> row{problem, call, sequence, h, i, keep.row(i), q.data(), k.data(), v.data()};
-          compute_row<Arithmetic>(row, scratch, result.o.data() + at.o * problem.head_dim_v,
-                                  &result.lse[static_cast<std::size_t>(at.lse)], result);
-        }
-      }
+  const std::vector<Sequence> sequences = sequences_of(problem, shape, call);
+  const std::int64_t heads = static_cast<std::int64_t>(sequences.size()) * shape.heads_q;
+  std::atomic<std::int64_t> next{0};
+  std::mutex mutex;
+  const auto helpers = static_cast<std::size_t>(std::min<std::int64_t>(std::max(threads, 1U), heads) - 1);
+  work_together(helpers, [&] {
+    KeepMatrix keep(problem, call.bindings);
+    for (std::int64_t i = next++; i < heads; i = next++) {
+      const Sequence& sequence = sequences[static_cast<std::size_t>(i / shape.heads_q)];
+      const RoundingEffect worst =
+          compute_head<Arithmetic>(problem, shape, call, sequence, i % shape.heads_q, keep, result);
+      const std::lock_guard lock(mutex);
+      worst.add_to(result);
     }
-  }
+  });
   return result;
 }
 
@@ -351,6 +380,7 @@ HostResult compute_rows(const Problem& problem, const Shape& shape, const HostCa
   const std::vector<Sequence> sequences = sequences_of(problem, shape, call);
   std::vector<Real> q(static_cast<std::size_t>(problem.head_dim_qk)), k, v;
   RowScratch<Real> scratch;
+  RoundingEffect worst;
   std::vector<unsigned char> keep;
   std::int64_t loaded_b = -1, loaded_head = -1;
   for (std::size_t r = 0; r < rows.size(); ++r) {
@@ -374,19 +404,20 @@ HostResult compute_rows(const Problem& problem, const Shape& shape, const HostCa
     read_row(problem.q_dtype, call.q, first, problem.head_dim_qk, q.data());
     const RowInput<Real> row{problem, call, sequence, h, i, keep.data(), q.data(), k.data(), v.data()};
     compute_row<Arithmetic>(row, scratch, result.o.data() + r * static_cast<std::size_t>(problem.head_dim_v),
-                            &result.lse[r], result);
+                            &result.lse[r], worst);
   }
+  worst.add_to(result);
   return result;
 }
 
 }  // namespace
 
-HostResult reference_float64(const Problem& problem, const Shape& shape, const HostCall& call) {
-  return compute<ExactArithmetic>(problem, shape, call);
+HostResult reference_float64(const Problem& problem, const Shape& shape, const HostCall& call, unsigned threads) {
+  return compute<ExactArithmetic>(problem, shape, call, threads);
 }
 
-HostResult unfused(const Problem& problem, const Shape& shape, const HostCall& call) {
-  return compute<PlainArithmetic>(problem, shape, call);
+HostResult unfused(const Problem& problem, const Shape& shape, const HostCall& call, unsigned threads) {
+  return compute<PlainArithmetic>(problem, shape, call, threads);
 }
 
 HostResult reference_float64(const Problem& problem, const Shape& shape, const HostCall& call,

@@ -33,11 +33,11 @@ struct HostResult {
   double o_rounding = 0, lse_rounding = 0;
 };
 
-/// Float64 throughout. Rows with no kept key give o = 0 and lse = -inf.
-HostResult reference_float64(const Problem& problem, const Shape& shape, const HostCall& call);
+/// Float64 throughout. Rows with no kept key give o = 0 and lse = -inf. `threads` share the heads; the result is the same.
+HostResult reference_float64(const Problem& problem, const Shape& shape, const HostCall& call, unsigned threads = 1);
 /// What a plain unfused implementation gives: S accumulated in fp32 and rounded to the storage type, softmax in fp32, P rounded
 /// to the storage type, O accumulated in fp32 and rounded. Its error against float64 is the yardstick of the error rule.
-HostResult unfused(const Problem& problem, const Shape& shape, const HostCall& call);
+HostResult unfused(const Problem& problem, const Shape& shape, const HostCall& call, unsigned threads = 1);
 
 /// Row `i` of query head `h` of batch entry `b`.
 struct ReferenceRow {

@@ -156,6 +156,22 @@ TEST(Oracle, TheSizeOfOneRoundingIsSmallBesideTwiceThePlainError) {
   }
 }
 
+TEST(Oracle, ManyThreadsGiveWhatOneGives) {
+  Random random(5);
+  AttentionCall call = make_call(make_problem(DataType::bf16, 16, "kv_idx <= q_idx + h"),
+                                 {.batch = 3, .heads_q = 4, .heads_kv = 2, .seqlen_q = 20, .seqlen_kv = 30});
+  for (TensorImage* image : {&call.q, &call.k, &call.v}) image->fill_normal(random, 1);
+  using Computation = HostResult (*)(const Problem&, const Shape&, const HostCall&, unsigned threads);
+  for (const Computation compute : {Computation{reference_float64}, Computation{unfused}}) {
+    const HostResult one = compute(call.problem, call.shape, call.host_call(), 1);
+    const HostResult many = compute(call.problem, call.shape, call.host_call(), 5);
+    EXPECT_EQ(many.o, one.o);
+    EXPECT_EQ(many.lse, one.lse);
+    EXPECT_EQ(many.o_rounding, one.o_rounding);
+    EXPECT_EQ(many.lse_rounding, one.lse_rounding);
+  }
+}
+
 // ---- compare --------------------------------------------------------------------------------------------------------
 
 class Compare : public ::testing::Test {
