@@ -6,11 +6,10 @@
 
 namespace saccade {
 
-void work_together(std::size_t helpers, const std::function<void()>& work) {
-  std::vector<std::jthread> threads;
-  threads.reserve(helpers);
+void work_together(std::size_t threads, const std::function<void()>& work) {
+  std::vector<std::jthread> others;
   try {
-    while (threads.size() < helpers) threads.emplace_back([&work] { work(); });
+    while (others.size() + 1 < threads) others.emplace_back([&work] { work(); });
   } catch (const std::system_error&) {  // no more threads
   }
   work();

@@ -6,8 +6,9 @@
 
 namespace saccade {
 
-/// Calls `work` on this thread and on up to `helpers` others at once, and returns when all have returned. When the process
-/// may have no more threads, those that there are do it. `work` takes one item after another until none is left; it throws nothing.
-void work_together(std::size_t helpers, const std::function<void()>& work);
+/// Calls `work` on up to `threads` threads at once, of which this one is one in any case, and returns when all have returned.
+/// When the process may have no more threads, those that there are do it. `work` takes one item after another until none is left;
+/// it throws nothing.
+void work_together(std::size_t threads, const std::function<void()>& work);
 
 }  // namespace saccade

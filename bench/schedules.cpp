@@ -21,6 +21,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "base/together.h"
 #include "runtime/engine.h"
 #include "tuner/local_runner.h"
 #include "tuner/statistics.h"
@@ -92,15 +93,12 @@ void compile_all(Engine& engine, const Target& target, const std::vector<Entry>&
   for (const Entry& entry : entries)
     for (const Schedule& schedule : entry.schedules) work.emplace_back(&entry, &schedule);
   std::atomic<std::size_t> next{0};
-  std::vector<std::jthread> compilers;
-  for (unsigned i = 0; i < threads; ++i) {
-    compilers.emplace_back([&] {
-      for (std::size_t at = next++; at < work.size(); at = next++) {
-        // A failure shows again, with its reason, when the schedule is added.
-        (void)engine.build(work[at].first->problem, target, *work[at].second, true);
-      }
-    });
-  }
+  work_together(threads, [&] {
+    for (std::size_t at = next++; at < work.size(); at = next++) {
+      // A failure shows again, with its reason, when the schedule is added.
+      (void)engine.build(work[at].first->problem, target, *work[at].second, true);
+    }
+  });
 }
 
 Expected<json> measure(Engine& engine, const std::shared_ptr<const Device>& device, const Entry& entry,

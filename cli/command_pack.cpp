@@ -179,7 +179,7 @@ Expected<std::vector<BuiltKernel>> build_all(Engine& engine, const std::vector<W
       }
     }
   };
-  work_together(std::max(1U, std::thread::hardware_concurrency()) - 1, work);
+  work_together(std::thread::hardware_concurrency(), work);
   if (interrupted()) return Status{StatusCode::cancelled, "interrupted; no pack was written"};
   if (!failure.ok()) return failure;
   return results;

@@ -316,32 +316,46 @@ void compute_row(const RowInput<typename Arithmetic::Real>& row, RowScratch<type
   if constexpr (Arithmetic::kMeasuresRounding) note_rounding(row, scratch, total, o, worst);
 }
 
-/// The rows of one head of a sequence.
+/// Computes rows of a call, one after another. K and V of a head are read once for the rows of it that follow each other.
 template <class Arithmetic>
-RoundingEffect compute_head(const Problem& problem, const Shape& shape, const HostCall& call, const Sequence& sequence,
-                            std::int64_t h, KeepMatrix& keep, HostResult& result) {
-  using Real = typename Arithmetic::Real;
-  RoundingEffect worst;
-  if (sequence.len_q == 0) return worst;
-  const std::int64_t head_kv = h / (shape.heads_q / shape.heads_kv);
-  const auto k =
-      read_rows<Real>(problem, problem.k_dtype, call.k, call.k_stride, sequence, head_kv, problem.head_dim_qk);
-  const auto v =
-      read_rows<Real>(problem, problem.v_dtype, call.v, call.v_stride, sequence, head_kv, problem.head_dim_v);
-  std::vector<Real> q(static_cast<std::size_t>(problem.head_dim_qk));
-  RowScratch<Real> scratch;
-  keep.move_to(sequence, h);
-  for (std::int64_t i = 0; i < sequence.len_q; ++i) {
-    const std::int64_t batch = problem.layout == Layout::dense ? sequence.b * call.q_stride.batch : 0;
-    const std::int64_t first = batch + h * call.q_stride.head + (sequence.q_begin + i) * call.q_stride.row;
-    read_row(problem.q_dtype, call.q, first, problem.head_dim_qk, q.data());
-    const ReferenceRowIndex at = row_index(problem, shape, sequence, h, i);
-    const RowInput<Real> row{problem, call, sequence, h, i, keep.row(i), q.data(), k.data(), v.data()};
-    compute_row<Arithmetic>(row, scratch, result.o.data() + at.o * problem.head_dim_v,
-                            &result.lse[static_cast<std::size_t>(at.lse)], worst);
+class RowWorker {
+ public:
+  RowWorker(const Problem& problem, const Shape& shape, const HostCall& call)
+      : problem_(problem),
+        call_(call),
+        group_(shape.heads_q / shape.heads_kv),
+        q_(static_cast<std::size_t>(problem.head_dim_qk)) {}
+
+  /// Row i of query head h, of whose keys `keep` tells which count.
+  void compute(const Sequence& sequence, std::int64_t h, std::int64_t i, const unsigned char* keep, double* o,
+               double* lse) {
+    load(sequence, h / group_);
+    const std::int64_t batch = problem_.layout == Layout::dense ? sequence.b * call_.q_stride.batch : 0;
+    const std::int64_t first = batch + h * call_.q_stride.head + (sequence.q_begin + i) * call_.q_stride.row;
+    read_row(problem_.q_dtype, call_.q, first, problem_.head_dim_qk, q_.data());
+    const RowInput<Real> row{problem_, call_, sequence, h, i, keep, q_.data(), k_.data(), v_.data()};
+    compute_row<Arithmetic>(row, scratch_, o, lse, worst_);
   }
-  return worst;
-}
+  const RoundingEffect& worst() const { return worst_; }
+
+ private:
+  using Real = typename Arithmetic::Real;
+
+  void load(const Sequence& sequence, std::int64_t head_kv) {
+    if (sequence.b == loaded_b_ && head_kv == loaded_head_) return;
+    k_ = read_rows<Real>(problem_, problem_.k_dtype, call_.k, call_.k_stride, sequence, head_kv, problem_.head_dim_qk);
+    v_ = read_rows<Real>(problem_, problem_.v_dtype, call_.v, call_.v_stride, sequence, head_kv, problem_.head_dim_v);
+    loaded_b_ = sequence.b;
+    loaded_head_ = head_kv;
+  }
+
+  const Problem& problem_;
+  const HostCall& call_;
+  std::int64_t group_, loaded_b_ = -1, loaded_head_ = -1;
+  std::vector<Real> q_, k_, v_;
+  RowScratch<Real> scratch_;
+  RoundingEffect worst_;
+};
 
 template <class Arithmetic>
 HostResult compute(const Problem& problem, const Shape& shape, const HostCall& call, unsigned threads) {
@@ -352,19 +366,25 @@ HostResult compute(const Problem& problem, const Shape& shape, const HostCall& c
   if (rows == 0 || shape.heads_kv <= 0) return result;
 
   const std::vector<Sequence> sequences = sequences_of(problem, shape, call);
-  const std::int64_t heads = static_cast<std::int64_t>(sequences.size()) * shape.heads_q;
-  std::atomic<std::int64_t> next{0};
+  const std::size_t heads_q = static_cast<std::size_t>(shape.heads_q), heads = sequences.size() * heads_q;
+  std::atomic<std::size_t> next{0};
   std::mutex mutex;
-  const auto helpers = static_cast<std::size_t>(std::min<std::int64_t>(std::max(threads, 1U), heads) - 1);
-  work_together(helpers, [&] {
+  work_together(std::min<std::size_t>(threads, heads), [&] {
     KeepMatrix keep(problem, call.bindings);
-    for (std::int64_t i = next++; i < heads; i = next++) {
-      const Sequence& sequence = sequences[static_cast<std::size_t>(i / shape.heads_q)];
-      const RoundingEffect worst =
-          compute_head<Arithmetic>(problem, shape, call, sequence, i % shape.heads_q, keep, result);
-      const std::lock_guard lock(mutex);
-      worst.add_to(result);
+    RowWorker<Arithmetic> worker(problem, shape, call);
+    for (std::size_t head = next++; head < heads; head = next++) {
+      const Sequence& sequence = sequences[head / heads_q];
+      const auto h = static_cast<std::int64_t>(head % heads_q);
+      if (sequence.len_q == 0) continue;
+      keep.move_to(sequence, h);
+      for (std::int64_t i = 0; i < sequence.len_q; ++i) {
+        const ReferenceRowIndex at = row_index(problem, shape, sequence, h, i);
+        worker.compute(sequence, h, i, keep.row(i), result.o.data() + at.o * problem.head_dim_v,
+                       &result.lse[static_cast<std::size_t>(at.lse)]);
+      }
     }
+    const std::lock_guard lock(mutex);
+    worker.worst().add_to(result);
   });
   return result;
 }
@@ -373,40 +393,26 @@ HostResult compute(const Problem& problem, const Shape& shape, const HostCall& c
 template <class Arithmetic>
 HostResult compute_rows(const Problem& problem, const Shape& shape, const HostCall& call,
                         std::span<const ReferenceRow> rows) {
-  using Real = typename Arithmetic::Real;
   HostResult result;
   result.o.assign(rows.size() * static_cast<std::size_t>(problem.head_dim_v), 0.0);
   result.lse.assign(rows.size(), -kInfinity);
+  if (rows.empty()) return result;
   const std::vector<Sequence> sequences = sequences_of(problem, shape, call);
-  std::vector<Real> q(static_cast<std::size_t>(problem.head_dim_qk)), k, v;
-  RowScratch<Real> scratch;
-  RoundingEffect worst;
+  RowWorker<Arithmetic> worker(problem, shape, call);
   std::vector<unsigned char> keep;
-  std::int64_t loaded_b = -1, loaded_head = -1;
   for (std::size_t r = 0; r < rows.size(); ++r) {
     const auto [b, h, i] = rows[r];
     const Sequence& sequence = sequences[static_cast<std::size_t>(b)];
-    const std::int64_t head_kv = h / (shape.heads_q / shape.heads_kv);
-    if (b != loaded_b || head_kv != loaded_head) {
-      k = read_rows<Real>(problem, problem.k_dtype, call.k, call.k_stride, sequence, head_kv, problem.head_dim_qk);
-      v = read_rows<Real>(problem, problem.v_dtype, call.v, call.v_stride, sequence, head_kv, problem.head_dim_v);
-      loaded_b = b;
-      loaded_head = head_kv;
-    }
     keep.assign(static_cast<std::size_t>(sequence.len_kv), 1);
     for (std::int64_t j = 0; j < sequence.len_kv && !problem.mask.is_identity(); ++j) {
       const expr::Point point{b, h, i, j, sequence.len_q, sequence.len_kv};
       keep[static_cast<std::size_t>(j)] =
           expr::evaluate(problem.mask, problem.declarations, call.bindings, point) != 0 ? 1 : 0;
     }
-    const std::int64_t batch = problem.layout == Layout::dense ? b * call.q_stride.batch : 0;
-    const std::int64_t first = batch + h * call.q_stride.head + (sequence.q_begin + i) * call.q_stride.row;
-    read_row(problem.q_dtype, call.q, first, problem.head_dim_qk, q.data());
-    const RowInput<Real> row{problem, call, sequence, h, i, keep.data(), q.data(), k.data(), v.data()};
-    compute_row<Arithmetic>(row, scratch, result.o.data() + r * static_cast<std::size_t>(problem.head_dim_v),
-                            &result.lse[r], worst);
+    worker.compute(sequence, h, i, keep.data(), result.o.data() + r * static_cast<std::size_t>(problem.head_dim_v),
+                   &result.lse[r]);
   }
-  worst.add_to(result);
+  worker.worst().add_to(result);
   return result;
 }
 

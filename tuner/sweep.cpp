@@ -267,10 +267,9 @@ std::vector<SweepRow> plan_sweep(Engine& engine, const std::shared_ptr<const Dev
 
 void run_sweep(Engine& engine, const std::vector<std::shared_ptr<const Device>>& devices, std::vector<SweepRow>& rows,
                const SweepOptions& options) {
-  if (devices.empty()) return;
   Sweep sweep(engine, rows, options, devices.size());
   std::atomic<std::size_t> next{0};
-  work_together(devices.size() - 1, [&] {
+  work_together(devices.size(), [&] {
     for (std::size_t i = next++; i < devices.size(); i = next++) sweep.run(devices[i]);
   });
 }

@@ -198,7 +198,7 @@ void compile_candidates(Engine& engine, const TuneRequest& request, const std::a
   };
   const std::size_t cores = std::max(1U, std::thread::hardware_concurrency());
   const std::size_t share = most == kEveryCandidate ? cores : (cores + 1) / 2;  // the rest is for who times
-  if (count > 0) work_together(std::min(count, share) - 1, work);
+  work_together(std::min(count, share), work);
 }
 
 std::unique_ptr<cache::CompileLock> take_turn(Engine& engine, const Device& device, double patience_ms,

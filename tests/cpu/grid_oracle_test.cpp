@@ -156,6 +156,20 @@ TEST(Oracle, TheSizeOfOneRoundingIsSmallBesideTwiceThePlainError) {
   }
 }
 
+TEST(Oracle, RowsOfNoSequenceAreEmpty) {
+  const Problem problem = make_problem(DataType::f32, 4, "true", "score", Layout::varlen);
+  Shape shape;
+  shape.batch = 0;
+  shape.total_q = 3;
+  HostCall call;
+  call.cu_seqlens_q = call.cu_seqlens_kv = {0};
+  for (const unsigned threads : {1U, 4U}) {
+    const HostResult result = reference_float64(problem, shape, call, threads);
+    EXPECT_EQ(result.o, std::vector<double>(12, 0));
+    EXPECT_EQ(result.lse, std::vector<double>(3, -kInfinity));
+  }
+}
+
 TEST(Oracle, ManyThreadsGiveWhatOneGives) {
   Random random(5);
   AttentionCall call = make_call(make_problem(DataType::bf16, 16, "kv_idx <= q_idx + h"),

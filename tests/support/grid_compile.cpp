@@ -6,9 +6,9 @@
 #include <atomic>
 #include <mutex>
 #include <set>
-#include <thread>
 #include <utility>
 
+#include "base/together.h"
 #include "generator/family.h"
 
 namespace saccade::test_support {
@@ -43,13 +43,9 @@ class GridCompile {
   }
 
   GridCompileReport compile(int threads) {
-    std::vector<std::thread> pool;
-    for (int t = 0; t < threads; ++t) {
-      pool.emplace_back([this] {
-        for (std::size_t i = next_++; i < wanted_.size(); i = next_++) compile(wanted_[i]);
-      });
-    }
-    for (std::thread& thread : pool) thread.join();
+    work_together(static_cast<std::size_t>(threads), [this] {
+      for (std::size_t i = next_++; i < wanted_.size(); i = next_++) compile(wanted_[i]);
+    });
     report_.kernels = static_cast<int>(wanted_.size());
     return std::move(report_);
   }

@@ -8,9 +8,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <mutex>
-#include <thread>
 #include <utility>
 
+#include "base/together.h"
 #include "generator/family.h"
 #include "tests/support/call_runner.h"
 
@@ -58,9 +58,7 @@ class GridRun {
 
   GridReport run() {
     const auto start = Clock::now();
-    std::vector<std::thread> threads;
-    for (int t = 0; t < options_.threads; ++t) threads.emplace_back([this] { work(); });
-    for (std::thread& thread : threads) thread.join();
+    work_together(static_cast<std::size_t>(options_.threads), [this] { work(); });
     report_.seconds = std::chrono::duration<double>(Clock::now() - start).count();
     std::erase_if(report_.rows, [](const GridRow& row) { return row.cases == 0; });
     return std::move(report_);

@@ -87,12 +87,12 @@ TEST(CpuThreads, ThatCannotBeStartedAreAnErrorThatSaysHowManyCan) {
             0);
 }
 
-/// Threads that did `items` of work together, each of which lasts until there are `together` threads; 0 if some were not done.
-std::size_t threads_that_shared(std::size_t helpers, int items, std::size_t together) {
+/// Threads that did `items` of work, each of which lasts until there are `together` threads; 0 if some were not done.
+std::size_t threads_that_shared(std::size_t wanted, int items, std::size_t together) {
   std::atomic<int> next{0}, done{0};
   std::mutex mutex;
   std::set<std::thread::id> threads;
-  work_together(helpers, [&] {
+  work_together(wanted, [&] {
     while (next++ < items) {
       for (bool enough = false; !enough; std::this_thread::yield()) {
         const std::lock_guard lock(mutex);
@@ -105,9 +105,10 @@ std::size_t threads_that_shared(std::size_t helpers, int items, std::size_t toge
   return done == items ? threads.size() : 0;
 }
 
-TEST(WorkTogether, IsSharedWithTheHelpers) {
+TEST(WorkTogether, IsSharedByAsManyThreadsAsAreWanted) {
   EXPECT_EQ(threads_that_shared(0, 5, 1), 1U);
-  EXPECT_EQ(threads_that_shared(3, 4, 4), 4U);
+  EXPECT_EQ(threads_that_shared(1, 5, 1), 1U);
+  EXPECT_EQ(threads_that_shared(4, 4, 4), 4U);
 }
 
 TEST(WorkTogether, IsDoneByFewerThreadsWhereTheProcessMayHaveNoMore) {
