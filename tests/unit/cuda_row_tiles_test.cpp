@@ -8,24 +8,16 @@
 
 #include <gtest/gtest.h>
 
-namespace {
+#include "tests/unit/cuda_on_host.h"
 
-struct Index {
-  unsigned x;
-};
-Index blockIdx, gridDim, threadIdx;  // what CUDA has for each block and thread
+namespace {
 
 // Of a warp of one lane.
 unsigned __ballot_sync(unsigned, bool value) { return value ? 1 : 0; }
 int __reduce_max_sync(unsigned, int value) { return value; }
-int __ffs(int bits) { return __builtin_ffs(bits); }
-int __clz(int value) { return __builtin_clz(static_cast<unsigned>(value)); }
 
 }  // namespace
 
-#define __device__
-#define __forceinline__ inline
-#define __int_as_float(bits) __builtin_bit_cast(float, bits)
 #include "saccade_templates/cuda/tile/row_tiles.h"
 
 namespace saccade::cuda {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <random>
@@ -13,12 +14,9 @@
 
 #include <gtest/gtest.h>
 
-namespace {
+#include "tests/unit/cuda_on_host.h"
 
-struct Index {
-  unsigned x;
-};
-Index blockIdx, gridDim, threadIdx;  // what CUDA has for each block and thread
+namespace {
 
 thread_local int lane_of_thread;
 std::array<int, 32> of_lane;
@@ -51,8 +49,6 @@ unsigned __ballot_sync(unsigned, bool value) {
   });
 }
 int __reduce_max_sync(unsigned, int value) { return value; }
-int __ffs(int bits) { return __builtin_ffs(bits); }
-int __clz(int value) { return __builtin_clz(static_cast<unsigned>(value)); }
 
 // Named by what is included, never called.
 struct uint4 {
@@ -73,9 +69,6 @@ std::size_t __cvta_generic_to_shared(const void*) { std::abort(); }
 
 }  // namespace
 
-#define __device__
-#define __forceinline__ inline
-#define __int_as_float(bits) __builtin_bit_cast(float, bits)
 #define thread_index index_of_cuda_thread  // which reads a register
 #include "saccade_templates/cuda/prims/types.h"
 #undef thread_index
