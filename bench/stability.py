@@ -22,7 +22,7 @@ import capi
 
 def sweep(options: argparse.Namespace, cache: str, log: pathlib.Path) -> list[dict]:
     command = [options.saccade, "sweep", "--device", options.device, "--tuning", options.tuning, "--again", "--cache-dir", cache,
-               "--log", str(log), *options.profile]
+               "--log", str(log), "--shard", options.shard, *options.profile]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     return [json.loads(line) for line in log.read_text().splitlines()]
 
@@ -46,6 +46,7 @@ def main():
     parser.add_argument("saccade", help="the command")
     parser.add_argument("--device", required=True)
     parser.add_argument("--profile", nargs="+", required=True)
+    parser.add_argument("--shard", default="0/1", help="part I of N of the profile's problems, from 0: I/N")
     parser.add_argument("--processes", type=int, default=20)
     parser.add_argument("--tuning", default="normal", choices=("quick", "normal"))
     parser.add_argument("--cache", help="folder of kernels that are there already (default: a temporary one)")
