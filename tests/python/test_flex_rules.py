@@ -207,7 +207,7 @@ def test_a_lambda_made_anew_for_each_call_compiles_once(inputs, compiles):
 def test_a_new_length_or_batch_compiles_nothing_after_the_first_of_its_bucket(inputs, compiles):
     saccade.attention(*inputs.qkv(seqlen_q=65), mask=windowed(7))
     compiles()
-    for batch, seqlen in ((1, 66), (3, 70), (2, 100)):
+    for batch, seqlen in ((1, 66), (3, 70), (2, 80)):  # 65 to 80 are one of four buckets of the octave
         q, k, v = inputs.qkv(batch=batch, seqlen_q=seqlen)
         check_attention(saccade.attention(q, k, v, mask=windowed(7)), q, k, v, windowed(7))
     assert compiles() == 0
