@@ -178,9 +178,10 @@ _PLAIN = (torch.Tensor, torch.nn.Parameter)
 def _is_plain(*tensors):
     """Whether nothing watches the call (torch.compile, fake tensors, subclasses, functorch): the operator's own cost, more than
     that of the rest, can be saved then."""
+    # Here, since some versions of dynamo trace the kernel when the operator raises, and Saccade's own frames once this one has raised.
+    if torch.is_grad_enabled() and any([t.requires_grad for t in tensors]):
+        raise Unsupported(_NO_GRAD)
     if torch.compiler.is_compiling():
-        if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
-            raise Unsupported(_NO_GRAD)  # here, since some versions of dynamo trace the kernel when the operator raises
         return False
     if forward_ad._current_level >= 0 and any(forward_ad.unpack_dual(t).tangent is not None for t in tensors):
         raise Unsupported("an input carries a forward-mode gradient, and Saccade computes none yet")
