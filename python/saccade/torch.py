@@ -175,17 +175,17 @@ def _autocast(q, k, v):
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
-def _is_plain(*tensors):
+def _is_plain(q, k, v):
     """Whether nothing watches the call (torch.compile, fake tensors, subclasses, functorch): the operator's own cost, more than
     that of the rest, can be saved then."""
     # Here, since some versions of dynamo trace the kernel when the operator raises, and Saccade's own frames once this one has raised.
-    if torch.is_grad_enabled() and any([t.requires_grad for t in tensors]):
+    if (q.requires_grad or k.requires_grad or v.requires_grad) and torch.is_grad_enabled():
         raise Unsupported(_NO_GRAD)
     if torch.compiler.is_compiling():
         return False
-    if forward_ad._current_level >= 0 and any(forward_ad.unpack_dual(t).tangent is not None for t in tensors):
+    if forward_ad._current_level >= 0 and any(forward_ad.unpack_dual(t).tangent is not None for t in (q, k, v)):
         raise Unsupported("an input carries a forward-mode gradient, and Saccade computes none yet")
-    return (all(type(t) in _PLAIN and not t.is_meta for t in tensors) and torch._C._len_torch_dispatch_stack() == 0
+    return (all(type(t) in _PLAIN and not t.is_meta for t in (q, k, v)) and torch._C._len_torch_dispatch_stack() == 0
             and torch._C._functorch.peek_interpreter_stack() is None)
 
 
