@@ -1,6 +1,7 @@
 #include "generator/shape.h"
 
 #include <algorithm>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -46,6 +47,8 @@ std::vector<std::int64_t> spread(std::int64_t total, std::int64_t count) {
 struct PairCounts {
   double total = 0, computed = 0, mixed = 0;
   double longest = 0;  ///< share of a row tile's pairs
+  double heads = 0;
+  std::vector<double> rows = {};  ///< that share of each row tile sampled, over all heads
 };
 
 struct Sampler {
@@ -54,7 +57,7 @@ struct Sampler {
   std::int64_t len_q, len_kv;
   int tile_m, tile_n;
 
-  void add_rows(PairCounts& counts, expr::TileRange tile) const {
+  void add_rows(PairCounts& counts, std::size_t row, expr::TileRange tile) const {
     constexpr std::int64_t kKvTiles = 48;
     const auto rows = static_cast<double>(tile.q_last - tile.q_first + 1);
     const double all = rows * static_cast<double>(len_kv), before = counts.computed;
@@ -74,20 +77,25 @@ struct Sampler {
       if (found != TileClass::empty) counts.computed += pairs;
       if (found == TileClass::mixed) counts.mixed += pairs;
     }
-    counts.longest = std::max(counts.longest, (counts.computed - before) / all);
+    const double share = (counts.computed - before) / all;
+    counts.longest = std::max(counts.longest, share);
+    counts.rows[row] += share;
   }
 
   void add_head(PairCounts& counts, std::int64_t b, std::int64_t h) const {
     constexpr std::int64_t kQTiles = 24;
-    for (const std::int64_t pick : spread((len_q + tile_m - 1) / tile_m, kQTiles)) {
+    const std::vector<std::int64_t> picks = spread((len_q + tile_m - 1) / tile_m, kQTiles);
+    counts.rows.resize(picks.size());
+    ++counts.heads;
+    for (std::size_t row = 0; row < picks.size(); ++row) {
       expr::TileRange tile;
       tile.b = b;
       tile.h = h;
       tile.len_q = len_q;
       tile.len_kv = len_kv;
-      tile.q_first = pick * tile_m;
+      tile.q_first = picks[row] * tile_m;
       tile.q_last = std::min<std::int64_t>(tile.q_first + tile_m, len_q) - 1;
-      add_rows(counts, tile);
+      add_rows(counts, row, tile);
     }
   }
 };
@@ -136,8 +144,9 @@ MaskDensity mask_density(const Problem& problem, const Shape& shape, const expr:
   for (const std::int64_t b : spread(shape.batch, samples))
     for (const std::int64_t h : spread(shape.heads_q, samples)) sampler.add_head(counts, b, h);
   if (counts.total == 0) return {0, 0, 0};
+  for (double& row : counts.rows) row /= counts.heads;
   return {std::min(counts.computed / counts.total, 1.0), std::min(counts.mixed / counts.total, 1.0),
-          std::min(counts.longest, 1.0)};
+          std::min(counts.longest, 1.0), std::move(counts.rows)};
 }
 
 const MaskDensity& MaskDensities::of(int tile_m, int tile_n) {

@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "base/status.h"
 #include "generator/expr/program.h"
@@ -50,6 +51,9 @@ struct MaskDensity {
   double computed = 1;  ///< of all pairs: those in mixed or full tiles
   double mixed = 0;     ///< of all pairs: those in mixed tiles
   double longest = 1;   ///< of one row tile's pairs: those in its mixed or full tiles, at most
+  /// That share for row tiles spread over the queries, first and last included, in the mean of the heads sampled; none
+  /// without a mask.
+  std::vector<double> rows = {};
 };
 MaskDensity mask_density(const Problem& problem, const Shape& shape, const expr::Bindings& bindings, int tile_m,
                          int tile_n);
@@ -62,11 +66,20 @@ class MaskDensities {
       : problem_(problem), shape_(shape), bindings_(bindings) {}
   const MaskDensity& of(int tile_m, int tile_n);
 
+  /// What a cost model derives from the density of such tiles, one figure: computed once.
+  template <class Compute>
+  double derived(int tile_m, int tile_n, Compute&& compute) {
+    const auto [found, added] = derived_.try_emplace({tile_m, tile_n});
+    if (added) found->second = compute(of(tile_m, tile_n));
+    return found->second;
+  }
+
  private:
   const Problem& problem_;
   const Shape& shape_;
   const expr::Bindings& bindings_;
   std::map<std::pair<int, int>, MaskDensity> known_;
+  std::map<std::pair<int, int>, double> derived_;
 };
 
 }  // namespace saccade

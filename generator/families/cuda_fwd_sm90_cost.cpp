@@ -3,6 +3,8 @@
 // Constants fitted to bursts on an H200, some set by hand after that (bench/NOTES.md, 2026-11-30).
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <vector>
 
 #include "generator/families/cuda_fwd_sm90_schedule.h"
 
@@ -36,6 +38,9 @@ constexpr double kNoTurns = 0.024;     ///< what taking turns gains
 constexpr double kWide = 0.0012;       ///< for each key of a tile beyond 128
 /// The longest block over the mean; few: under four row tiles a head.
 constexpr double kFolded = 1.036, kFoldedFew = 1.095;
+/// The plain order over pairs where both deal out the same: 0.995 to 1.019 measured. In a single round it is 0.95 to 0.99, and
+/// wins as the first of equals.
+constexpr double kRising = 1.01;
 constexpr double kLaunchUs = 5;
 constexpr double kClock = 0.95;  ///< cycles of the model over those counted
 
@@ -58,7 +63,7 @@ Lengths lengths_of(const Problem& problem, const Shape& shape) {
 /// How much there is to do, in tiles.
 struct Work {
   double heads;  ///< of all sequences
-  double tiles_per_head, row_tiles, kv_tiles;
+  double tiles_per_head, row_tiles, all_kv_tiles, kv_tiles;
   double longest;  ///< tiles of the row tile that has most
   bool uneven, varlen;
 };
@@ -78,9 +83,9 @@ Work work_of(const Problem& problem, const Shape& shape, const Parameters& p, co
   work.tiles_per_head = tiles_of(lengths.q, p.tile_m());
   work.row_tiles = heads_q * (work.varlen ? static_cast<double>(shape.total_q) / p.tile_m() + 0.5 * batch
                                           : work.tiles_per_head * batch);
-  const double all_kv_tiles = tiles_of(lengths.kv, p.tile_n);
-  work.kv_tiles = std::max(1.0, all_kv_tiles * density.computed);
-  work.longest = std::max(1.0, all_kv_tiles * density.longest);
+  work.all_kv_tiles = tiles_of(lengths.kv, p.tile_n);
+  work.kv_tiles = std::max(1.0, work.all_kv_tiles * density.computed);
+  work.longest = std::max(1.0, work.all_kv_tiles * density.longest);
   return work;
 }
 
@@ -144,11 +149,93 @@ double row_tile_cycles(const Problem& problem, const Shape& shape, const Paramet
          ((work.uneven || work.varlen) && p.warpgroups == 3 ? kUnevenThird : 0) + tail;
 }
 
-/// Even work ends in whole rounds of the blocks. Uneven work leaves a ragged end, unless short work comes last.
-double rounds_paid(const Work& work, const Parameters& p, double rounds) {
+/// What the row tiles of one head take, in tiles of keys, and how many heads there are.
+struct RowTileWork {
+  std::vector<double> of_tile;
+  std::int64_t heads;
+
+  /// Between the rows that were sampled. Heads beyond `kTiles` row tiles change no proportion.
+  RowTileWork(const MaskDensity& density, const Work& work) {
+    constexpr double kBeginAndEnd = 2, kTiles = 8192;
+    const auto tiles = static_cast<std::int64_t>(work.tiles_per_head);
+    heads = static_cast<std::int64_t>(std::min(work.heads, std::max(kTiles / work.tiles_per_head, 1.0)));
+    if (density.rows.empty()) return;
+    const std::size_t last = density.rows.size() - 1;
+    for (std::int64_t tile = 0; tile < tiles; ++tile) {
+      const double place = static_cast<double>(tile * static_cast<std::int64_t>(last)) /
+                           static_cast<double>(std::max<std::int64_t>(tiles - 1, 1));
+      const auto before = static_cast<std::size_t>(place);
+      const double weight = place - static_cast<double>(before);
+      const double share = (1 - weight) * density.rows[before] + weight * density.rows[std::min(before + 1, last)];
+      of_tile.push_back(kBeginAndEnd + work.all_kv_tiles * share);
+    }
+  }
+  bool empty() const { return of_tile.empty() || heads == 0; }
+};
+
+/// Work that is dealt to the blocks one after another, or there and back.
+class Deal {
+ public:
+  explicit Deal(int blocks) : loads_(static_cast<std::size_t>(blocks)) {}
+  void add(double work, bool back = false) {
+    loads_[back ? loads_.size() - 1 - place_ : place_] += work;
+    if (++place_ < loads_.size()) return;
+    place_ = 0;
+    ++round_;
+  }
+  std::size_t round() const { return round_; }
+  double busiest() const { return *std::max_element(loads_.begin(), loads_.end()); }
+
+ private:
+  std::vector<double> loads_;
+  std::size_t place_ = 0, round_ = 0;
+};
+
+/// The busiest block's work by templates/cuda/tile/row_tiles.h.
+double busiest_of_rising(const RowTileWork& rows, int blocks) {
+  Deal deal(blocks);
+  for (std::int64_t head = 0; head < rows.heads; ++head)
+    for (const double work : rows.of_tile) deal.add(work);
+  return deal.busiest();
+}
+
+double busiest_of_folded(const RowTileWork& rows, int blocks) {
+  const std::size_t tiles = rows.of_tile.size(), pairs_per_head = (tiles + 1) / 2;
+  const std::size_t pairs = pairs_per_head * static_cast<std::size_t>(rows.heads), spared = tiles >= 8 ? 1 : 0;
+  const std::size_t rounds = pairs / static_cast<std::size_t>(blocks);
+  const std::size_t paired = (rounds > spared ? rounds - spared : 0) * static_cast<std::size_t>(blocks);
+  Deal deal(blocks);
+  std::vector<double> left;
+  for (std::size_t pair = 0; pair < pairs; ++pair) {
+    const std::size_t first = pair % pairs_per_head, mirrored = tiles - 1 - first;
+    const double work = rows.of_tile[mirrored], partner = mirrored != first ? rows.of_tile[first] : 0;
+    if (pair < paired) {
+      deal.add(work + partner);
+    } else {
+      left.push_back(work);
+      if (partner > 0) left.push_back(partner);
+    }
+  }
+  std::sort(left.begin(), left.end(), std::greater<>());
+  const std::size_t first_left = deal.round();
+  for (const double work : left) deal.add(work, (deal.round() - first_left) % 2 != 0);
+  return deal.busiest();
+}
+
+/// Even work ends in whole rounds of the blocks. Of uneven work, pairs of long and short rows leave the busiest block a little
+/// more than the mean, and the plain order as much more or less as dealing both out shows: a window's rows are even, and pairs
+/// of them only coarser. Packed sequences' rows are not known here.
+double rounds_paid(const Work& work, const Parameters& p, double rounds, MaskDensities& densities, int blocks) {
   if (!work.uneven && !work.varlen) return std::ceil(rounds);
-  if (p.row_order == 1 || !work.uneven) return std::max(1.0, rounds * (work.tiles_per_head < 4 ? kFoldedFew : kFolded));
-  return std::max(1.0, rounds * 1.15 + 0.5);
+  const double folded = std::max(1.0, rounds * (work.tiles_per_head < 4 ? kFoldedFew : kFolded));
+  if (p.row_order == 1 || !work.uneven) return folded;
+  if (work.varlen) return std::max(1.0, rounds * 1.15 + 0.5);
+  const auto rising_over_folded = [&](const MaskDensity& density) {
+    const RowTileWork rows(density, work);
+    return rows.empty() ? 1.0 : busiest_of_rising(rows, blocks) / busiest_of_folded(rows, blocks);
+  };
+  const double even = rounds > 1 ? kRising : 1;
+  return folded * even * densities.derived(p.tile_m(), static_cast<int>(p.tile_n), rising_over_folded);
 }
 
 }  // namespace
@@ -164,7 +251,8 @@ Cost cost(const Problem& problem, const Target& target, const Shape& shape, Mask
   const Work work = work_of(problem, shape, p, lengths, density);
   const double tile = tile_cycles(problem, p, work, density), row_tile = row_tile_cycles(problem, shape, p, work);
 
-  const double rounds = work.row_tiles / std::max(target.sm_count, 1), paid = rounds_paid(work, p, rounds);
+  const int blocks = std::max(target.sm_count, 1);
+  const double rounds = work.row_tiles / blocks, paid = rounds_paid(work, p, rounds, densities, blocks);
   cost.wave_efficiency = paid > 0 ? rounds / paid : 1;
   const double cycle_us = kClock / std::max(target.clock_mhz, 1), to_us = paid * cycle_us;
   cost.matrix_us = work.kv_tiles * matrix_cycles(problem, p) * to_us;

@@ -22,6 +22,19 @@ TEST(Sm90Cost, FewRowTilesWithCostlyScoresGoToOneWarpgroup) {
             2);
 }
 
+TEST(Sm90Cost, TheOrderOfRowTilesIsTheOneThatDealsThemOutEvenly) {
+  const auto order = [](const Problem& problem, std::int64_t heads, std::int64_t length) {
+    return first_choice(problem, dense_shape(1, heads, length)).params.at("row_order");
+  };
+  const Problem whole = causal(problem_of(128, 128)),
+                window = masked(problem_of(128, 128), "kv_idx <= q_idx && kv_idx >= q_idx - 1023");
+  EXPECT_EQ(order(whole, 32, 4096), 1) << "pairs";
+  EXPECT_EQ(order(whole, 32, 512), 0) << "one round: 3% faster";
+  EXPECT_EQ(order(window, 32, 2048), 1) << "half of the rows grow: 5% faster";
+  EXPECT_EQ(order(window, 32, 4096), 0) << "most are even: 2.5% faster";
+  EXPECT_EQ(order(window, 32, 8192), 0) << "0.6% faster";
+}
+
 TEST(Sm90Cost, KeysThatFillTheirLastTileArePreferred) {
   for (const std::int64_t length : {320, 512, 1024})
     EXPECT_EQ(length % first_choice(problem_of(64, 64), dense_shape(32, 16, length)).params.at("tile_n"), 0) << length;

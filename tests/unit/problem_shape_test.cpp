@@ -102,6 +102,22 @@ TEST(MaskDensity, IsCloseToCountingEveryTile) {
     }
 }
 
+TEST(MaskDensity, KnowsHowTheRowTilesDiffer) {
+  EXPECT_TRUE(mask_density(Problem(), square(4096), {}, 128, 64).rows.empty());
+  EXPECT_TRUE(mask_density(masked("kv_idx <= q_idx"), square(0), {}, 128, 64).rows.empty());
+  const std::vector<double> causal = mask_density(masked("kv_idx <= q_idx"), square(1024), {}, 128, 128).rows;
+  ASSERT_EQ(causal.size(), 8u) << "each, where they are few";
+  for (std::size_t row = 0; row < causal.size(); ++row)
+    EXPECT_NEAR(causal[row], static_cast<double>(row + 1) / 8, 1e-9) << row;
+  const std::vector<double> window = mask_density(masked("abs(q_idx - kv_idx) < 512"), square(8192), {}, 128, 64).rows;
+  EXPECT_NEAR(window.front(), (512.0 + 128) / 8192, 1e-9);
+  EXPECT_NEAR(window.back(), (512.0 + 128) / 8192, 1e-9);
+  EXPECT_NEAR(window[window.size() / 2], (1024.0 + 128) / 8192, 0.01);
+  const std::vector<double> heads =
+      mask_density(masked("h == 0 || kv_idx < 512"), {1, 2, 2, 1024, 1024}, {}, 128, 128).rows;
+  for (const double row : heads) EXPECT_NEAR(row, 0.75, 1e-9) << "the mean of both heads";
+}
+
 TEST(MaskDensity, KnowsTheLongestRowTile) {
   EXPECT_EQ(mask_density(Problem(), square(4096), {}, 128, 64).longest, 1);
   EXPECT_EQ(mask_density(masked("kv_idx <= q_idx"), square(4096), {}, 128, 64).longest, 1);
