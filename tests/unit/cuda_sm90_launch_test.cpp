@@ -314,11 +314,11 @@ TEST(CudaSm90Family, PackedSequencesThatAreNotThereCostAFiniteTime) {
 }
 
 TEST(CudaSm90Family, CostGrowsWithWorkAndFallsWithTheMask) {
-  const Problem full = problem_of(128, 128);
-  const Schedule schedule = best(full, dense_shape(1, 16, 4096));
   const auto cost = [&](const Problem& problem, std::int64_t seqlen) {
-    return predict_cost(family(), problem, h200(), dense_shape(1, 16, seqlen), {}, schedule).total_us;
+    const Shape shape = dense_shape(1, 16, seqlen);
+    return predict_cost(family(), problem, h200(), shape, {}, best(problem, shape)).total_us;
   };
+  const Problem full = problem_of(128, 128);
   EXPECT_GT(cost(full, 8192), 3 * cost(full, 4096));
   EXPECT_LT(cost(causal(full), 8192), 0.7 * cost(full, 8192));
 }
