@@ -1,5 +1,5 @@
 // What a tuned pack gives a host that has never tuned: for each problem of the profiles that come with Saccade, on an empty user
-// cache, the time from a new engine to the first result, and how fast the kernel is beside the cost model's choice.
+// cache, the time from a new engine to the first result, and how fast the kernel is beside the choice of this build's cost model.
 //
 //   SACCADE_PACK_PATH=FILE first_result --device cuda[:N] [--profile FILE] [--rounds N] [--commit HASH] > file.json
 //
@@ -199,11 +199,16 @@ Expected<json> row_of(const std::shared_ptr<const Device>& device, const tuner::
   const auto tuned = first.engine->store().find_tuned(tuned_key(*family, item.problem, item.shape, device->target()));
   if (!tuned) return row;
   const json provenance = json::parse(tuned->provenance, nullptr, false);
-  if (!provenance.is_object() || !provenance.contains("default")) return row;
+  if (!provenance.is_object()) return row;
   row["sweep_us"] = provenance.value("winner_us", 0.0);
   row["sweep_noise"] = provenance.value("noise", 0.0);
-  SACCADE_ASSIGN(const Schedule standard, schedule_from_json(provenance["default"].dump()));
-  SACCADE_TRY(add_speeds(row, first, device, item, standard, rounds));
+  const std::vector<RankedSchedule> ranked = rank_candidates(*family, item.problem, device->target(),
+                                                             planning_shape(item.shape, item.problem), owned.bindings);
+  if (ranked.empty())
+    return Status::unsupported(
+        fmt::format("{} has no schedule for {}", family->name, case_name(item.label, item.shape)));
+  row["default_schedule"] = json::parse(to_json(ranked.front().schedule));
+  SACCADE_TRY(add_speeds(row, first, device, item, ranked.front().schedule, rounds));
   return row;
 }
 

@@ -154,10 +154,10 @@ struct RowTileWork {
   std::vector<double> of_tile;
   std::int64_t heads;
 
-  /// Between the rows that were sampled. Heads beyond `kTiles` row tiles change no proportion.
+  /// Between the rows that were sampled. Row tiles beyond `kTiles`, of a head or of several, change no proportion.
   RowTileWork(const MaskDensity& density, const Work& work) {
     constexpr double kBeginAndEnd = 2, kTiles = 8192;
-    const auto tiles = static_cast<std::int64_t>(work.tiles_per_head);
+    const auto tiles = static_cast<std::int64_t>(std::min(work.tiles_per_head, kTiles));
     heads = static_cast<std::int64_t>(std::min(work.heads, std::max(kTiles / work.tiles_per_head, 1.0)));
     if (density.rows.empty()) return;
     const std::size_t last = density.rows.size() - 1;

@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/unit/cuda_on_host.h"
+#include "tests/unit/cuda_sm90_modelled.h"
 
 namespace {
 
@@ -126,12 +127,12 @@ TEST(RowTiles, ThoseBeyondASequencesEndAreLeftOut) {
   }
 }
 
-/// Causal work: a row tile costs as many tiles of keys as there are up to its rows.
-int most_loaded(const std::vector<std::vector<Place>>& blocks) {
+/// Causal work: a row tile costs as many tiles of keys as there are up to its rows, and `begin_and_end`.
+int most_loaded(const std::vector<std::vector<Place>>& blocks, int begin_and_end = 0) {
   int most = 0;
   for (const auto& block : blocks) {
     int cost = 0;
-    for (const Place& place : block) cost += std::get<2>(place) / 64 + 1;
+    for (const Place& place : block) cost += std::get<2>(place) / 64 + 1 + begin_and_end;
     most = std::max(most, cost);
   }
   return most;
@@ -143,6 +144,19 @@ TEST(RowTiles, FoldedCausalWorkIsEvenerThanRising) {
     const int folded = most_loaded(places_of_blocks<RowOrder::folded, false>(params_of(work), work.blocks));
     const int rising = most_loaded(places_of_blocks<RowOrder::rising, false>(params_of(work), work.blocks));
     EXPECT_LE(folded, rising) << tiles;
+  }
+}
+
+TEST(RowTiles, TheCostModelDealsThemOutAsTheBlocksDo) {
+  constexpr unsigned kBlocks = 132;  // 2%: the model interpolates between sampled row tiles
+  for (const int tiles : {4, 7, 16, 43, 64}) {
+    for (const int heads : {40, 66, 100}) {
+      const KernelParams params = params_of({1, heads, 64 * tiles, kBlocks});
+      const double rising = most_loaded(places_of_blocks<RowOrder::rising, false>(params, kBlocks), 2),
+                   folded = most_loaded(places_of_blocks<RowOrder::folded, false>(params, kBlocks), 2);
+      EXPECT_NEAR(sm90_tests::modelled_rising_over_folded(heads, tiles), 1.01 * rising / folded, 0.02)
+          << tiles << " tiles, " << heads << " heads";
+    }
   }
 }
 

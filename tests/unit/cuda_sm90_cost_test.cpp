@@ -4,9 +4,25 @@
 #include <cmath>
 
 #include "generator/families/cuda_common.h"
+#include "tests/unit/cuda_sm90_modelled.h"
 #include "tests/unit/cuda_sm90_support.h"
 
 namespace saccade::sm90_tests {
+
+double modelled_rising_over_folded(int heads, int tiles) {
+  const Problem problem = causal(problem_of(128, 128));
+  const Shape shape = dense_shape(1, heads, 128 * tiles);
+  MaskDensities densities(problem, shape, {});
+  Schedule schedule = best(problem, shape);
+  schedule.params["warpgroups"] = 2;
+  schedule.params["tile_n"] = 128;
+  const auto efficiency = [&](std::int64_t row_order) {
+    schedule.params["row_order"] = row_order;
+    return family().cost(problem, h200(), shape, densities, schedule).wave_efficiency;
+  };
+  return efficiency(1) / efficiency(0);
+}
+
 namespace {
 
 Schedule first_choice(const Problem& problem, const Shape& shape) {
@@ -33,6 +49,15 @@ TEST(Sm90Cost, TheOrderOfRowTilesIsTheOneThatDealsThemOutEvenly) {
   EXPECT_EQ(order(window, 32, 2048), 1) << "half of the rows grow: 5% faster";
   EXPECT_EQ(order(window, 32, 4096), 0) << "most are even: 2.5% faster";
   EXPECT_EQ(order(window, 32, 8192), 0) << "0.6% faster";
+}
+
+TEST(Sm90Cost, TheLongestShapesAreRankedFromASampleOfTheirRowTiles) {
+  const Problem problem = causal(problem_of(128, 128));
+  for (const Shape& shape : {dense_shape(1, 1, (1LL << 30) - 1), dense_shape(1, 64, 1 << 24)}) {
+    const auto ranked = rank_candidates(family(), problem, h200(), shape, {});
+    ASSERT_FALSE(ranked.empty());
+    EXPECT_TRUE(std::isfinite(ranked.front().cost.total_us));
+  }
 }
 
 TEST(Sm90Cost, KeysThatFillTheirLastTileArePreferred) {
